@@ -148,7 +148,7 @@ fn verdict(verdict: &PathVerdict) -> Value {
         "path": path_name(&verdict.path),
         "interfaces": interfaces.unwrap_or_default(),
         "hops": scion.map(|path| path.hop_count()),
-        "mtu": scion.map(|path| path.mtu),
+        "mtu": scion.map(|path| path.mtu).filter(|mtu| *mtu > 0),
         "latency_ms": latency.map(|latency| latency.claimed.as_secs_f64() * 1e3),
         "choice": choice(verdict.choice),
         "reason": verdict.reason.to_string(),

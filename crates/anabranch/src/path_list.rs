@@ -254,7 +254,7 @@ fn link_kind_name(kind: LinkKind) -> &'static str {
 /// first router does.
 fn mtu_needed(path: &ScionPath) -> Option<u16> {
     let ip = path.next_hop.map_or(Ipv4Addr::UNSPECIFIED.into(), |next_hop| next_hop.ip());
-    anabranch_transport::mtu_lacking(path, ip, ip)
+    path.mtu_lacking(ip, ip, anabranch_transport::MTU_MIN.into())
 }
 
 /// A path, for programs. `latency_ms` is null where not all of it is claimed.

@@ -158,6 +158,48 @@ fn flags_that_leave_no_path_or_one_are_obeyed() {
     assert_eq!(brought(&log).len(), 1);
 }
 
+/// SCION cuts nothing: chunks go over paths that take them, whatever their length, and over no others. Where there is none, that is said.
+#[test]
+fn chunks_go_over_paths_that_take_them_and_over_no_others() {
+    // As many chunks as need the most digests, and some more.
+    for (net, len, mtus, chunk, paths) in [
+        // Digests fit beside a chunk over neither.
+        (151, (1 << 20) - 1024, [1280, 1280], "1KiB", 2),
+        (152, 6_000_000, [9000, 9000], "8KiB", 2),
+        (153, 6_000_000, [1472, 9000], "8KiB", 1),
+        (154, 3_000_000, [1472, 8000], "8KiB", 0),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let film = noise(len, 6);
+        fs::write(dir.path().join("film"), &film).unwrap();
+        let mut links = DIAMOND.split("[[link]]");
+        let mut text = format!("{}\n", links.next().unwrap().replace("']\n", "']\n    mtu = 9000\n"));
+        for (at, link) in links.enumerate() {
+            text += &format!("    [[link]]\n    mtu = {}\n{link}", mtus[at / 2 % 2]);
+        }
+        let network = embedded::start(net, &text);
+        let (sharer, link) = share(dir.path(), &network, FROM, &["film", "--chunk-length", chunk, "--limit-up", "3M"]);
+        let log = dir.path().join("paths.csv");
+        let arguments = [&link, "-o", "out", "--paths", "2", "--path-log", log.to_str().unwrap()];
+        let (code, stdout, stderr) = finish(&mut get(dir.path(), &network, TO, &arguments));
+        if paths > 0 {
+            assert_eq!(code, 0, "{mtus:?}: {stdout} {stderr}");
+            assert!(fs::read(dir.path().join("out/film")).unwrap() == film);
+            let brought = brought(&log);
+            assert_eq!(brought.iter().filter(|(_, bytes)| *bytes > 0).count(), paths, "{mtus:?} {brought:?}");
+        } else {
+            assert_eq!(code, 6, "{stdout} {stderr}");
+            let error = events(&stdout, "peer_error").swap_remove(0);
+            let reason = error["reason"].as_str().unwrap();
+            for needle in ["chunks of 8192 bytes", "takes 8000 bytes", "are 8325", "--chunk-length"] {
+                assert!(reason.contains(needle), "{reason}");
+            }
+            assert_eq!(error["final"], true, "{error}");
+        }
+        assert_eq!(sharer.interrupt().0, 0);
+    }
+}
+
 /// Who is met by a tracker alone: trackers name SCION addresses too.
 #[test]
 fn peers_in_the_network_find_each_other_by_a_tracker() {

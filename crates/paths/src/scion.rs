@@ -227,6 +227,13 @@ impl ScionPath {
         COMMON_LEN + 2 * ISD_AS_LEN + host_len(local) + host_len(remote) + self.dataplane.len() + UDP_LEN
     }
 
+    /// The MTU that it needs to carry payloads of `payload_len` bytes between two hosts, where it has less. An MTU of zero is one
+    /// that nobody told.
+    pub fn mtu_lacking(&self, local: IpAddr, remote: IpAddr, payload_len: usize) -> Option<u16> {
+        let needed = u16::try_from(self.headers_len(local, remote) + payload_len).unwrap_or(u16::MAX);
+        (self.mtu != 0 && self.mtu < needed).then_some(needed)
+    }
+
     /// The claimed latency from the first interface to the last one. Inside one AS there is nothing to claim.
     pub fn latency(&self) -> Latency {
         let parts = self.interfaces.len().saturating_sub(1);

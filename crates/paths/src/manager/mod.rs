@@ -291,7 +291,7 @@ pub struct Opened {
 pub struct Found {
     /// Paths that may be used, best first.
     pub paths: Vec<Arc<ScionPath>>,
-    /// Paths whose packets are too small for a connection, and the MTU that each would need.
+    /// Paths whose packets are too small for what they have to hold, and the MTU that each would need.
     pub narrow: Vec<(Arc<ScionPath>, u16)>,
 }
 

@@ -39,7 +39,7 @@ pub enum VerdictReason {
         /// Over plain IP: the interface that it leaves by.
         interface: Option<String>,
     },
-    /// Its packets are too small for a connection.
+    /// Its packets are too small for what they have to hold.
     TooNarrow {
         /// The largest packet that it takes, in bytes.
         mtu: u16,
@@ -188,7 +188,7 @@ impl fmt::Display for VerdictReason {
             Self::Selected { reason, interface: None } => reason.fmt(f),
             Self::Selected { reason, interface: Some(interface) } => write!(f, "{reason}, by {interface}"),
             Self::TooNarrow { mtu, needed } => {
-                write!(f, "too narrow for QUIC: it takes packets of {mtu} bytes, and {needed} are needed")
+                write!(f, "too narrow: it takes packets of {mtu} bytes, and {needed} are needed")
             }
             Self::Granted => f.write_str("the uploader, who chooses for all its downloaders, grants it"),
             Self::NotGranted => f.write_str("the uploader did not choose it"),

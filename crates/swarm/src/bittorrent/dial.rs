@@ -22,6 +22,7 @@ use crate::bittorrent::registry::Registry;
 use crate::bittorrent::sources::is_final;
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::events::EventKind;
+use crate::net::scion::Payload;
 use crate::resources::Resources;
 
 /// How long a peer has for its handshake.
@@ -182,7 +183,7 @@ async fn reach(torrent: &TorrentHandle, address: Endpoint) -> Result<Handshaken,
     let stream = match (address, net) {
         (Endpoint::Scion(remote), Some(net)) => {
             let expected = torrent.borrow().keys.get(&remote).copied();
-            let found = net.paths(remote).await?;
+            let found = net.paths(remote, Payload::Quic).await?;
             paths_beside::connect(torrent, &net, remote, expected, &found.paths).await?
         }
         (Endpoint::Scion(_), None) => {

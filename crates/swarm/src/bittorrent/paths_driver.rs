@@ -26,7 +26,7 @@ use crate::bittorrent::conn::ConnError;
 use crate::bittorrent::dial;
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::net::conn_handle::ConnHandle;
-use crate::net::scion::{self, ScionNet};
+use crate::net::scion::{self, Payload, ScionNet};
 use crate::resources::Resources;
 use crate::transfer::PathProgress;
 
@@ -141,7 +141,7 @@ async fn open(torrent: TorrentHandle, dial: Dial) {
 }
 
 async fn look_up(torrent: TorrentHandle, net: Rc<ScionNet>, address: ScionAddr) {
-    let found = net.found(address).await;
+    let found = net.found(address, Payload::Quic).await;
     let mut state = torrent.borrow_mut();
     state.paths.manager.looked_up(address, found, SystemTime::now());
     state.paths.wake.notify_one();

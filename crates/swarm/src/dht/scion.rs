@@ -12,7 +12,7 @@ use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_scion::socket::{RouteId, Socket};
 
 use super::DhtNode;
-use crate::net::scion::ScionNet;
+use crate::net::scion::{Payload, ScionNet};
 
 /// Hosts whose paths are remembered.
 const ROUTES_MAX: usize = 1024;
@@ -92,7 +92,7 @@ impl ScionPort {
     async fn look_up(&self, to: ScionAddr) -> Option<RouteId> {
         self.lookups.set(self.lookups.get() + 1);
         let found = match self.net.upgrade() {
-            Some(net) => net.found(to).await,
+            Some(net) => net.found(to, Payload::Quic).await,
             None => None,
         };
         self.lookups.set(self.lookups.get().saturating_sub(1));

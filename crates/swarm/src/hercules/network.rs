@@ -14,7 +14,7 @@ use anabranch_transport::{Interfaces, mtu_of};
 use super::engine::Route;
 use super::events::PathWay;
 use super::options::{Options, StartError};
-use crate::net::scion::ScionConfig;
+use crate::net::scion::{Payload, ScionConfig};
 
 /// The protocol that both ends of a connection name (ALPN).
 pub(super) const PROTOCOL: &[u8] = b"anabranch-bulk/2";
@@ -210,7 +210,7 @@ impl Network {
         let none =
             || format!("{remote} is in a SCION network, and this end is not: name a SCION address of this machine");
         let (scion, (port, local)) = self.scion.as_ref().zip(self.scion_port()).ok_or_else(none)?;
-        let found = scion.paths(local.host.ip(), remote).await.map_err(|error| error.to_string())?;
+        let found = scion.paths(local.host.ip(), remote, Payload::Quic).await.map_err(|error| error.to_string())?;
         let way = |found: &Arc<ScionPath>| {
             let path = datagram::Path::scion(local, remote, found).ok()?;
             let mtu = if found.mtu == 0 { PACKET_LEN_USUAL } else { found.mtu };

@@ -24,7 +24,6 @@ use anabranch_scion::socket::{ECHO_TOKEN_LEN, ProbeError, RouteId, ScmpEvent, Sc
 use anabranch_transport::known_keys::{KnownKeys, KnownKeysError};
 use anabranch_transport::{
     Congestion, Identity, MTU_MIN, NodeId, QuicBudget, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, Stream,
-    mtu_lacking,
 };
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -105,8 +104,8 @@ impl fmt::Debug for ScionConfig {
 }
 
 impl ScionConfig {
-    /// The paths from the host at `local` to `remote` that may be used, at least one.
-    pub(crate) async fn paths(&self, local: IpAddr, remote: ScionAddr) -> Result<Found, ReachError> {
+    /// The paths from the host at `local` to `remote` that may be used for such payloads, at least one.
+    pub(crate) async fn paths(&self, local: IpAddr, remote: ScionAddr, payload: Payload) -> Result<Found, ReachError> {
         let isd_as = remote.isd_as;
         let paths = self.lookup.paths(isd_as).await.map_err(|error| match error {
             LookupError::NoPath { .. } | LookupError::Wildcard(_) => ReachError::Hopeless(error.to_string()),
@@ -126,20 +125,20 @@ impl ScionConfig {
         if let Some(unknown) = unknown.filter(|_| allowed.is_empty()) {
             return Err(ReachError::Hopeless(unknown.to_string()));
         }
-        let lacking = |path: &ScionPath| mtu_lacking(path, local, remote.host.ip());
         let mut usable = Found::default();
         for path in allowed {
-            match lacking(&path) {
+            match path.mtu_lacking(local, remote.host.ip(), payload.len()) {
                 None => usable.paths.push(path),
                 Some(needed) => usable.narrow.push((path, needed)),
             }
         }
         let widest = usable.narrow.iter().max_by_key(|(path, _)| path.mtu);
         if let (true, Some((path, needed))) = (usable.paths.is_empty(), widest) {
-            let (count, mtu) = (usable.narrow.len(), path.mtu);
+            let (count, mtu, remedy) = (usable.narrow.len(), path.mtu, payload.remedy());
             return Err(ReachError::Hopeless(format!(
-                "no path to {isd_as}: of {count} none takes packets that are large enough for QUIC; the widest takes {mtu} bytes, and its headers \
-                 with {MTU_MIN} bytes of QUIC are {needed} (`anabranch paths` lists them): raise the MTU of its links"
+                "no path to {isd_as}: of {count} none takes packets that are large enough for {payload}; the widest takes {mtu} bytes, and its \
+                 headers with {} bytes behind them are {needed} (`anabranch paths` lists them): {remedy}",
+                payload.len()
             )));
         }
         Ok(usable)
@@ -159,6 +158,47 @@ impl ScionConfig {
         anabranch_paths::sort(&mut allowed);
         filter.apply(&mut allowed, SystemTime::now());
         allowed
+    }
+}
+
+/// What the packets of a path have to hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Payload {
+    /// QUIC's packets.
+    Quic,
+    /// Chunks of a content.
+    Chunk {
+        /// A chunk's bytes.
+        len: u32,
+        /// Bytes of a datagram with one.
+        datagram_len: usize,
+    },
+}
+
+impl Payload {
+    /// Its bytes.
+    fn len(self) -> usize {
+        match self {
+            Self::Quic => MTU_MIN.into(),
+            Self::Chunk { datagram_len, .. } => datagram_len,
+        }
+    }
+
+    /// What can be done where no path holds it.
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Quic => "raise the MTU of its links",
+            Self::Chunk { .. } => "have it shared anew with a shorter --chunk-length, or raise the MTU of its links",
+        }
+    }
+}
+
+impl fmt::Display for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quic => f.write_str("QUIC"),
+            Self::Chunk { len, .. } => write!(f, "this content's chunks of {len} bytes"),
+        }
     }
 }
 
@@ -232,14 +272,19 @@ impl ScionNet {
         !self.config.only.is_empty() || self.config.policy.is_some() || acl.is_some() || sequence.is_some()
     }
 
-    /// The paths to `remote` that may be used, at least one.
-    pub(crate) async fn paths(&self, remote: ScionAddr) -> Result<Found, ReachError> {
-        self.config.paths(self.endpoint.local().ip(), remote).await
+    /// The longest packet that our AS takes, in bytes: none that leaves or enters it is longer.
+    pub(crate) fn mtu(&self) -> u16 {
+        self.config.lookup.local_as().mtu
+    }
+
+    /// The paths to `remote` that may be used for such payloads, at least one.
+    pub(crate) async fn paths(&self, remote: ScionAddr, payload: Payload) -> Result<Found, ReachError> {
+        self.config.paths(self.endpoint.local().ip(), remote, payload).await
     }
 
     /// The same, where an answer comes in time.
-    pub(crate) async fn found(&self, remote: ScionAddr) -> Option<Found> {
-        let found = tokio::time::timeout(LOOKUP_MAX, self.paths(remote)).await;
+    pub(crate) async fn found(&self, remote: ScionAddr, payload: Payload) -> Option<Found> {
+        let found = tokio::time::timeout(LOOKUP_MAX, self.paths(remote, payload)).await;
         found.ok().and_then(Result::ok)
     }
 

@@ -112,7 +112,7 @@ impl Hub {
             socket.set_routers(routers);
             sockets.push(socket);
         }
-        self.paths.borrow_mut().open(&sockets);
+        self.paths.borrow_mut().open(&sockets, scion.map_or(0, ScionNet::mtu));
         Ok(sockets)
     }
 

@@ -22,7 +22,7 @@ use anabranch_transport::secure::SECURE_OVERHEAD;
 const LEARNED_ANEW_EVERY: Duration = Duration::from_secs(4);
 /// Bytes of a datagram over plain IP: an Ethernet frame, less IP and UDP (RFC 7574 §8.1).
 const DATAGRAM_LEN_IP: u16 = 1452;
-/// Bytes of a packet through SCION whose path nobody told the MTU of: what links between ASes take as a rule.
+/// Bytes of a packet through SCION that is longer only where a chunk is: what links between ASes take as a rule.
 const PACKET_LEN_USUAL: u16 = 1472;
 
 /// A way to a peer, in the words of the core.
@@ -82,6 +82,8 @@ pub(crate) struct TooLong;
 #[derive(Default)]
 pub(super) struct PathTable {
     sockets: Vec<Socket>,
+    /// The longest packet that our AS takes, in bytes.
+    scion_mtu: u16,
     /// One for each socket: over SCION each has room for two bursts, which is too much for each peer.
     senders: Vec<Option<Sender>>,
     known: HashMap<u32, Known>,
@@ -110,9 +112,9 @@ struct Known {
 }
 
 impl PathTable {
-    /// These are the sockets, from now on.
-    pub(super) fn open(&mut self, sockets: &[Socket]) {
-        self.sockets = sockets.to_vec();
+    /// These are the sockets, from now on, in an AS that takes packets of up to `scion_mtu` bytes.
+    pub(super) fn open(&mut self, sockets: &[Socket], scion_mtu: u16) {
+        (self.sockets, self.scion_mtu) = (sockets.to_vec(), scion_mtu);
         self.senders = sockets.iter().map(|_| None).collect();
     }
 
@@ -161,22 +163,25 @@ impl PathTable {
         Ok(Some(self.insert(socket, built, seen, Vec::new(), Some(key))))
     }
 
-    /// Fresh hop fields for the ways to `remote` that go by these paths.
-    pub(super) fn refresh(&mut self, remote: ScionAddr, paths: &[Arc<ScionPath>]) {
-        let Some((socket, local)) = self.scion_socket() else { return };
+    /// Fresh hop fields for the ways to `remote` that go by these paths; answers these ways, and how long their datagrams may be.
+    pub(super) fn refresh(&mut self, remote: ScionAddr, paths: &[Arc<ScionPath>]) -> Vec<(PathAddress, usize)> {
+        let Some((socket, local)) = self.scion_socket() else { return Vec::new() };
+        let mut found = Vec::new();
         for known in self.known.values_mut().filter(|known| known.way.remote == Endpoint::Scion(remote)) {
             let Some(before) = known.seen.as_scion() else { continue };
-            let fresh = paths.iter().find(|path| path.is_same_way(before) && path.expiry > before.expiry);
-            let Some((fresh, built)) =
-                fresh.and_then(|path| Some((path, datagram::Path::scion(local, remote, path).ok()?)))
+            let same = paths.iter().find(|path| path.is_same_way(before));
+            let Some((path, built)) =
+                same.and_then(|path| Some((path, datagram::Path::scion(local, remote, path).ok()?)))
             else {
                 continue;
             };
-            if self.sockets[socket].add(&built).is_ok() {
+            found.push((known.way, built.payload_len(built.mtu_claimed().min(PACKET_LEN_USUAL))));
+            if path.expiry > before.expiry && self.sockets[socket].add(&built).is_ok() {
                 (known.path, known.learned_at) = (built, None);
-                known.seen = Path::scion(local.host.ip(), remote.host.ip(), Arc::clone(fresh));
+                known.seen = Path::scion(local.host.ip(), remote.host.ip(), Arc::clone(path));
             }
         }
+        found
     }
 
     /// The way that a datagram came by, be it a new one. `headers` are SCION's.
@@ -203,16 +208,16 @@ impl PathTable {
         if let Some(known) = number.and_then(|number| self.known.get_mut(number)) {
             let is_old = |at: &Instant| now.saturating_duration_since(*at) >= LEARNED_ANEW_EVERY;
             if known.learned_at.as_ref().is_some_and(is_old)
-                && let Ok(fresh) = datagram::Path::back(local, headers, received.from, PACKET_LEN_USUAL)
+                && let Ok(fresh) = datagram::Path::back(local, headers, received.from, self.scion_mtu)
             {
                 (known.path, known.learned_at) = (fresh, Some(now));
             }
             return Some(known.way);
         }
-        let path = datagram::Path::back(local, headers, received.from, PACKET_LEN_USUAL).ok()?;
+        let path = datagram::Path::back(local, headers, received.from, self.scion_mtu).ok()?;
         let remote = path.remote().as_scion()?;
         let key = self.sockets[socket].add(&path).ok()?;
-        let told = ScionPath::told(local.isd_as, remote.isd_as, path.interfaces(), PACKET_LEN_USUAL);
+        let told = ScionPath::told(local.isd_as, remote.isd_as, path.interfaces(), 0);
         let seen = Path::scion(local.host.ip(), remote.host.ip(), Arc::new(told));
         let way = self.insert(socket, path, seen, Vec::new(), Some(key));
         if let Some(known) = self.known.get_mut(&way.number) {

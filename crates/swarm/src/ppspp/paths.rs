@@ -21,6 +21,8 @@ use anabranch_paths::manager::{
 };
 use anabranch_paths::{ConnId, Endpoint, Path, PathState, ScionAddr, ScionPath};
 use anabranch_scion::socket::ScmpEvent;
+use anabranch_transport::MTU_MIN;
+use anabranch_transport::secure::SECURE_OVERHEAD;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -28,7 +30,7 @@ use super::content::{Content, Handle};
 use super::hub::Hub;
 use super::path_table::PathAddress;
 use crate::events::EventKind;
-use crate::net::scion::{self, ReachError, ScionNet};
+use crate::net::scion::{self, Payload, ReachError, ScionNet};
 use crate::resources::Resources;
 
 /// How often the paths through SCION that channels use are looked up for fresh hop fields: the lookup keeps them fresh, and answers
@@ -83,7 +85,7 @@ impl ContentPaths {
         self.manager.reaches(address)
     }
 
-    /// PathTable by which `address` is reached.
+    /// The ways by which `address` is reached.
     pub(super) fn ways_to(&self, address: Endpoint) -> impl Iterator<Item = PathAddress> {
         self.conns.values().map(|conn| conn.way).filter(move |way| way.remote == address)
     }
@@ -138,18 +140,27 @@ pub(super) async fn drive(content: Handle) {
 }
 
 async fn look_up(content: Handle, net: Rc<ScionNet>, address: ScionAddr) {
-    let found = net.found(address).await;
+    let payload = content.borrow().payload();
+    let found = net.found(address, payload).await;
     let mut state = content.borrow_mut();
-    state.hub().paths_mut().refresh(address, found.as_ref().map_or(&[], |found| &found.paths));
+    let ways = state.hub().paths_mut().refresh(address, found.as_ref().map_or(&[], |found| &found.paths));
+    for (way, len) in ways {
+        let len = len.saturating_sub(if state.is_secure() { SECURE_OVERHEAD } else { 0 });
+        let way = state.way_of(way);
+        state.core.set_datagram_len(&way, len);
+    }
     state.paths.manager.looked_up(address, found, SystemTime::now());
     state.paths.wake.notify_one();
 }
 
 /// Dials a host of SCION to which there is no channel.
 async fn reach(content: Handle, remote: ScionAddr) {
-    let net = content.borrow().resources().scion.clone();
+    let (net, payload) = {
+        let state = content.borrow();
+        (state.resources().scion.clone(), state.payload())
+    };
     let found = match net {
-        Some(net) => net.paths(remote).await,
+        Some(net) => net.paths(remote, payload).await,
         None => {
             let reason = "no SCION network is known here: name a daemon with --sciond";
             Err(ReachError::Hopeless(reason.to_owned()))
@@ -252,6 +263,16 @@ impl Content {
         self.announce.notify_one();
     }
 
+    /// What the packets of its paths have to hold.
+    fn payload(&self) -> Payload {
+        let (len, datagram_len) = self.core.chunk_lens();
+        let datagram_len = match self.is_secure() {
+            true => (datagram_len + SECURE_OVERHEAD).max(MTU_MIN.into()),
+            false => datagram_len,
+        };
+        Payload::Chunk { len, datagram_len }
+    }
+
     fn first_path(&self, address: ScionAddr, paths: &[Arc<ScionPath>]) -> Option<Arc<ScionPath>> {
         let resources = self.resources();
         let (links, board) = (resources.links.borrow(), resources.board.borrow());
@@ -280,7 +301,12 @@ impl Content {
         paths.of_way.insert(way, id);
         let key = PeerKey(paths.number());
         paths.wake.notify_one();
-        Some(*paths.peers.entry(way.remote).or_insert(key))
+        let key = *paths.peers.entry(way.remote).or_insert(key);
+        // Who called tells the numbers of interfaces alone: what its path takes, the network knows.
+        if let (Endpoint::Scion(remote), false, Some(this)) = (way.remote, outgoing, self.this()) {
+            self.look_up(&this, remote);
+        }
+        Some(key)
     }
 
     /// A channel is over, or did not come about.

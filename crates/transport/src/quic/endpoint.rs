@@ -231,7 +231,7 @@ impl QuicEndpoint {
         let Underlay::Scion(socket) = &self.ground else {
             return Err(ConnectError::WrongNetwork { endpoint, local: self.local() });
         };
-        if let Some(needed) = scion::mtu_lacking(path, socket.local().host.ip(), remote.host.ip()) {
+        if let Some(needed) = path.mtu_lacking(socket.local().host.ip(), remote.host.ip(), MTU_MIN.into()) {
             return Err(ConnectError::PathTooNarrow { endpoint, mtu_bytes: path.mtu, needed });
         }
         let failed = |source| ConnectError::Route { endpoint, source };

@@ -31,6 +31,5 @@ mod window;
 pub use budget::QuicBudget;
 pub use config::{Congestion, MTU_MIN, QuicOptions};
 pub use endpoint::QuicEndpoint;
-pub use scion::mtu_lacking;
 pub use stream::{QuicRoute, QuicStream};
 pub use tls::ALPN;

@@ -1,7 +1,7 @@
 //! UDP over SCION, as noq wants it. noq tells packets apart by socket addresses; a route has one that stands for it.
 
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,6 @@ use anabranch_scion::socket::{RecvMeta as RouteMeta, RouteId, RouteInfo, Sender,
 use noq::udp::{EcnCodepoint, RecvMeta, Transmit};
 use noq::{AsyncUdpSocket, UdpSender};
 
-use super::config::MTU_MIN;
 use super::udp::Batch;
 
 /// Packets that are coalesced into one buffer at most.
@@ -48,13 +47,6 @@ pub(super) fn path_of(local: IsdAs, info: &RouteInfo) -> Path {
         ..ScionPath::told(local, info.remote.isd_as, &info.interfaces, mtu)
     };
     Path::scion(info.next_hop.ip(), info.remote.host.ip(), Arc::new(path))
-}
-
-/// The MTU that `path` needs to carry QUIC between two hosts, where it has less: packets of [`MTU_MIN`] bytes behind its
-/// headers. An MTU of zero is one that nobody told.
-pub fn mtu_lacking(path: &ScionPath, local: IpAddr, remote: IpAddr) -> Option<u16> {
-    let needed = u16::try_from(path.headers_len(local, remote) + usize::from(MTU_MIN)).unwrap_or(u16::MAX);
-    (path.mtu != 0 && path.mtu < needed).then_some(needed)
 }
 
 /// A SCION socket that noq sends and receives with.

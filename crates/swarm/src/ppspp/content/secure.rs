@@ -40,7 +40,12 @@ impl Content {
 
     /// The way as its channels go: inside QUIC, where it is secure.
     pub(in super::super) fn way_of(&self, way: PathAddress) -> PathAddress {
-        if self.secure.is_some() { way.secured() } else { way }
+        if self.is_secure() { way.secured() } else { way }
+    }
+
+    /// Whether its datagrams are inside QUIC.
+    pub(in super::super) fn is_secure(&self) -> bool {
+        self.secure.is_some()
     }
 
     /// Whether it waits for whoever is at the end of the way.
