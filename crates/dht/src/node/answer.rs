@@ -14,6 +14,8 @@ use crate::wire::{Answer, Ask, Body, Message, Query, Refusal, Samples, Want};
 
 /// Bytes of an answer: with headers it fits in a packet of Ethernet over IPv6, and in what tunnels leave of one.
 pub(super) const ANSWER_LEN_MAX: usize = 1400;
+/// The same over SCION, which cuts nothing: what all paths carry that are used at all, as they carry QUIC (RFC 9000 §14.1).
+const ANSWER_LEN_MAX_SCION: usize = 1200;
 /// Peers told at once: as many as fit beside the rest.
 const VALUES_MAX: usize = 50;
 /// Info-hashes told at once (BEP 51).
@@ -168,7 +170,8 @@ impl Dht {
         body: Body<'_>,
         now: Instant,
     ) {
-        let len_max = self.limits.answer_len_max(&from, query_len, now).min(ANSWER_LEN_MAX);
+        let fitting = if from.as_scion().is_some() { ANSWER_LEN_MAX_SCION } else { ANSWER_LEN_MAX };
+        let len_max = self.limits.answer_len_max(&from, query_len, now).min(fitting);
         let version = self.config.version;
         let mut message =
             Message { transaction, version: Some(&version), your_address: Some(from), read_only: false, body };
