@@ -114,3 +114,27 @@ fn a_viewer_gets_digests_ahead_of_their_chunks() {
         assert!(std::fs::read(content).unwrap() == std::fs::read(place("out/content")).unwrap(), "{len} {flags:?}");
     }
 }
+
+#[test]
+fn a_viewer_of_a_live_stream_does_too() {
+    if !net::available() {
+        eprintln!("left out: not root");
+        return;
+    }
+    let hosts = Hosts::new(1280);
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| -> String { folder.path().join(name).to_str().unwrap().to_owned() };
+    let (content, out, listen) = (&place("content"), &place("out"), format!("{}:7000", Hosts::FROM));
+    must(data::make_file(content.as_ref(), LEN, 7));
+    let words = ["live", "--input", content, "--rate", "400K", "--listen", &listen, "--key", &place("key")];
+    let mut source = start(&hosts.from, &words);
+    let (started, _) = must(source.wait_event("started", LIMIT));
+    let link = started["link"].as_str().unwrap();
+    let mut viewer = start(&hosts.to, &["get", link, "--peer", &listen, "-o", out]);
+    let (recorded, _) = must(viewer.wait_event("recorded", LIMIT));
+    assert_eq!(recorded["skipped_chunks"], 0, "{recorded}");
+    must(viewer.wait_success(LIMIT));
+    let (film, out) = (std::fs::read(content).unwrap(), std::fs::read(out).unwrap());
+    assert!(out.len() > film.len() / 2 && film.ends_with(&out), "{} bytes are not the stream's rest", out.len());
+    must(source.wait_success(LIMIT));
+}
