@@ -18,8 +18,10 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 const TOPOLOGY: &str = include_str!("../../../../topologies/demo.toml");
 const SHARER: &str = "2-ff00:0:211";
 const FETCHER: &str = "1-ff00:0:111";
-/// As long as a file of this size arrives, there is something to be seen.
-const NOISE_BYTES: u64 = 32 << 20;
+/// As long as a file of this size arrives, there is something to be seen: half a minute at what the daemon lets through in a second, however
+/// long the browser takes until the transfer is slowed.
+const NOISE_BYTES: u64 = 48 << 20;
+const RATE: &str = "1500K";
 /// Samples a second of the tone, and seconds of it.
 const SAMPLES: u32 = 8000;
 const TONE_SECONDS: u32 = 20;
@@ -76,7 +78,8 @@ impl Stage {
             }
         }
         let (host, daemon) = place(FETCHER);
-        let more = ["--listen", &format!("{host}:0"), "--sciond", &daemon, "--peer", &sharer, "--paths", "4"];
+        let listen = format!("{host}:0");
+        let more = ["--listen", &listen, "--sciond", &daemon, "--peer", &sharer, "--paths", "4", "--limit-down", RATE];
         let (daemon, link) = daemon_in(dir.path(), &more);
         let tone = have.join("tone.wav.torrent");
         let browser = must(Browser::start());
