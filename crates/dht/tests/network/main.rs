@@ -5,6 +5,7 @@ mod sim;
 
 use std::time::{Duration, Instant};
 
+use anabranch_dht::wire::{Ask, Body, Message, Parsed, Query, parse};
 use anabranch_dht::{Announce, Config, Dht, Event, Family, Goal, HomeConfig, Item, Outcome, Port, snapshot};
 use anabranch_paths::Endpoint;
 
@@ -306,13 +307,14 @@ fn answers_over_scion_fit_its_paths() {
             Config { secret: [7; 16], seed: 7, read_only: false, version: *b"AB01", policy: Box::new(Anybody) };
         let mut dht = Dht::new(config, now);
         let home = dht.add_home(HomeConfig { family, address: None, saved: None }, now).unwrap();
-        let get = b"d1:ad2:id20:abcdefghij01234567899:info_hash20:mnopqrstuvwxyz123456e1:q9:get_peers1:t2:aa1:y1:qe";
-        let mut ask = |from: Endpoint, query: &[u8]| {
-            dht.receive(home, from, query, now);
+        let (content, mut lens) = (name(1), Vec::new());
+        let mut ask = |from: Endpoint, ask: Ask<'_>| {
+            let query = Message::query(b"aa", Query { id: name(2), want: None, ask }).encode();
+            dht.receive(home, from, &query, now);
             let mut answers = std::iter::from_fn(|| dht.poll_transmit()).map(|sent| sent.bytes);
             answers.find(|bytes| bytes.ends_with(b"1:y1:re")).unwrap()
         };
-        let mut lens = Vec::new();
+        let get = || Ask::GetPeers { info_hash: content, no_seeds: false, scrape: false };
         for number in 1..=100 {
             let from: Endpoint = match family {
                 Family::Scion => format!("[1-ff00:0:{number:x},2a01::1]:6881"),
@@ -320,16 +322,14 @@ fn answers_over_scion_fit_its_paths() {
             }
             .parse()
             .unwrap();
-            let answer = ask(from, get);
-            let at = answer.windows(7).position(|part| part == b"5:token").unwrap() + 7;
-            let token = &answer[at..answer.len()];
-            let (len, token) = token.split_at(token.iter().position(|byte| *byte == b':').unwrap());
-            let len = std::str::from_utf8(len).unwrap().parse::<usize>().unwrap();
-            let head = b"d1:ad2:id20:abcdefghij012345678912:implied_porti1e9:info_hash20:mnopqrstuvwxyz1234565:token";
-            let token = [format!("{len}").as_bytes(), &token[..=len]].concat();
-            ask(from, &[&head[..], &token, b"e1:q13:announce_peer1:t2:aa1:y1:qe"].concat());
+            let token = parse(&ask(from, get()), |parsed| match parsed {
+                Parsed::Message(Message { body: Body::Answer(answer), .. }) => answer.token.unwrap().to_vec(),
+                _ => panic!("no answer"),
+            });
+            let token = &token.unwrap();
+            ask(from, Ask::AnnouncePeer { info_hash: content, port: None, seed: false, token });
             // Who announced has shown where he is.
-            lens.push(ask(from, get).len());
+            lens.push(ask(from, get()).len());
         }
         let longest = lens.iter().max().unwrap();
         assert!((len_max / 2..=len_max).contains(longest), "{family:?}: {lens:?}");
