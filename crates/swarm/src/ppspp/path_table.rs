@@ -169,14 +169,15 @@ impl PathTable {
         let mut found = Vec::new();
         for known in self.known.values_mut().filter(|known| known.way.remote == Endpoint::Scion(remote)) {
             let Some(before) = known.seen.as_scion() else { continue };
-            let same = paths.iter().find(|path| path.is_same_way(before));
-            let Some((path, built)) =
-                same.and_then(|path| Some((path, datagram::Path::scion(local, remote, path).ok()?)))
-            else {
-                continue;
-            };
-            found.push((known.way, built.payload_len(built.mtu_claimed().min(PACKET_LEN_USUAL))));
-            if path.expiry > before.expiry && self.sockets[socket].add(&built).is_ok() {
+            let same = paths.iter().filter(|path| path.is_same_way(before));
+            let Some(path) = same.max_by_key(|path| path.expiry) else { continue };
+            // Zero is an MTU that nobody told.
+            let mtu = Some(path.mtu).filter(|mtu| *mtu > 0).unwrap_or(PACKET_LEN_USUAL);
+            found.push((known.way, known.path.payload_len(mtu.min(PACKET_LEN_USUAL))));
+            if path.expiry > before.expiry
+                && let Ok(built) = datagram::Path::scion(local, remote, path)
+                && self.sockets[socket].add(&built).is_ok()
+            {
                 (known.path, known.learned_at) = (built, None);
                 known.seen = Path::scion(local.host.ip(), remote.host.ip(), Arc::clone(path));
             }

@@ -272,9 +272,9 @@ impl SecureDatagrams {
         let len = |parts: [&[u8]; 2]| parts[0].len() + parts[1].len();
         // The way may take less than it seems: a packet of several datagrams is no longer than one that has to leave anyway.
         let shared_max = datagrams.clone().map(len).max().unwrap_or(0).max(usize::from(MTU_MIN) - SECURE_OVERHEAD);
+        let capacity = self.conns.get(&handle).and_then(|conn| conn.capacity);
         let (mut sent, mut filled) = (Ok(()), 0);
         for (at, parts) in datagrams.enumerate() {
-            let capacity = self.conns.get(&handle).and_then(|conn| conn.capacity);
             let would_share = capacity.is_some_and(|capacity| filled > 0 && filled + len(parts) <= capacity);
             if would_share && filled + len(parts) > shared_max {
                 self.drive(now, handle);
