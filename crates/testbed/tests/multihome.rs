@@ -2,6 +2,7 @@
 //!
 //! What passed is counted on the wires.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -105,6 +106,29 @@ fn two_families_over_one_uplink_are_no_two_uplinks() {
     // Four pairs; two of them have nothing in common.
     let _seeder = hosts.share(&hosts.bundle.left_end, &["[::]"]);
     let mut get = hosts.get(&[&Bundle::left(0, Family::V6)], &["--paths", "2"]);
+    hosts.finish(&mut get);
+    hosts.assert_both();
+}
+
+#[test]
+fn of_two_families_between_the_same_uplinks_one_stands_by() {
+    let Some(hosts) = Hosts::new(50) else { return };
+    let [first, second] = [0, 1].map(|wire| Bundle::left(wire, Family::V4));
+    let v6 = [0, 1].map(|wire| format!("[{}]", Bundle::left(wire, Family::V6)));
+    let _seeder = hosts.share(&hosts.bundle.left_end, &[&first, &second, &v6[0], &v6[1]]);
+    let mut get = hosts.get(&[&first], &["--paths", "4"]);
+    // All four are opened, since nothing says beforehand which are between the same uplinks.
+    let mut states: BTreeMap<String, String> = BTreeMap::new();
+    must(get.process.wait_line("two paths that carry and two that stand by", LIMIT, |line| {
+        let event = line.json();
+        if let (Some("path"), Some(path), Some(state)) =
+            (event["event"].as_str(), event["path"].as_str(), event["state"].as_str())
+        {
+            states.insert(path.to_owned(), state.to_owned());
+        }
+        let count = |wanted: &str| states.values().filter(|state| *state == wanted).count();
+        (count("active"), count("standby")) == (2, 2)
+    }));
     hosts.finish(&mut get);
     hosts.assert_both();
 }

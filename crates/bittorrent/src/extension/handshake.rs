@@ -159,6 +159,8 @@ pub struct ExtensionHandshake {
     /// `ab_addr`, ours alone: where the sender listens, beside where it is met; at most
     /// [`ADDRESSES_MAX`](super::ADDRESSES_MAX).
     pub addresses: Option<Vec<Endpoint>>,
+    /// `ab_uplink`, ours alone: the sender's number for the network interface that this connection is at.
+    pub uplink: Option<u32>,
 }
 
 impl ExtensionHandshake {
@@ -201,6 +203,7 @@ impl ExtensionHandshake {
             ("complete_ago", self.complete_ago_secs),
             ("ab_block", self.block_len_max.map(u64::from)),
             ("ab_scion", self.scion_port.map(u64::from)),
+            ("ab_uplink", self.uplink.map(u64::from)),
         ];
         for (key, number) in numbers {
             if let Some(number) = number.and_then(|number| i64::try_from(number).ok()) {
@@ -238,6 +241,7 @@ impl ExtensionHandshake {
             proof: dict.get("ab_proof").and_then(|proof| proof.as_bytes()?.try_into().ok()).map(IdentityProof),
             scion_port: number("ab_scion").and_then(|port| u16::try_from(port).ok()),
             addresses: dict.get("ab_addr").and_then(|list| list.as_bytes()).map(addresses::parse),
+            uplink: number("ab_uplink").and_then(|number| u32::try_from(number).ok()),
         })
     }
 }
@@ -315,17 +319,17 @@ mod tests {
             ids: [Option<u8>; 6], client in proptest::option::of("[a-zA-Z/. ]{0,40}"),
             listen_port in proptest::option::of(1u16..), request_queue_len: Option<u32>,
             your_ip: Option<IpAddr>, ipv4: Option<Ipv4Addr>, ipv6: Option<Ipv6Addr>,
-            sizes: [Option<u32>; 2], [upload_only, prefers_encryption]: [Option<bool>; 2],
+            [size, ago, uplink]: [Option<u32>; 3], [upload_only, prefers_encryption]: [Option<bool>; 2],
             block_len_max in proptest::option::of(BLOCK_LEN..=BLOCK_LEN_MAX), identity: Option<[u8; 32]>, scion_port: Option<u16>,
             address_bytes: Option<Vec<u8>>, challenge: Option<[u8; 16]>, proof: Option<([u8; 32], [u8; 32])>,
         ) {
-            let [metadata_size, complete_ago_secs] = sizes.map(|size| size.map(u64::from));
+            let [metadata_size, complete_ago_secs] = [size, ago].map(|number| number.map(u64::from));
             let handshake = ExtensionHandshake {
                 ids: ExtensionIds { ids }, client, listen_port, prefers_encryption, request_queue_len, your_ip, ipv4, ipv6,
                 metadata_size, upload_only, complete_ago_secs, block_len_max, identity: identity.map(PeerIdentity),
                 challenge: challenge.map(Challenge),
                 proof: proof.and_then(|(first, second)| [first, second].concat().try_into().ok()).map(IdentityProof),
-                scion_port, addresses: address_bytes.as_deref().map(addresses::parse),
+                scion_port, addresses: address_bytes.as_deref().map(addresses::parse), uplink,
             };
             prop_assert_eq!(ExtensionHandshake::parse(&handshake.encode()), Ok(handshake));
         }

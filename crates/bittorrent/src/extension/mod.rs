@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    const KEYS: [&str; 32] = [
+    const KEYS: [&str; 33] = [
         "ab_addr",
         "ab_id",
         "ab_nonce",
@@ -203,6 +203,7 @@ mod tests {
         "ab_added.f",
         "ab_dropped",
         "ab_scion",
+        "ab_uplink",
         "ab_used",
     ];
 }

@@ -93,7 +93,8 @@ pub enum PathEvent {
         /// Who.
         peer: PeerKey,
     },
-    /// It listens at other addresses than before: see `peer_addresses`.
+    /// It listens at other addresses than before, or said at which of its uplinks a connection is: see `peer_addresses` and
+    /// `peer_uplink`.
     Addresses {
         /// Who.
         peer: PeerKey,

@@ -1,7 +1,9 @@
 //! Who chooses for whom, and what follows: grants, and connections to open.
 
-use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::conns::IP_MEASURED;
@@ -50,6 +52,8 @@ struct PathOption<'a> {
     address: Endpoint,
     path: &'a Path,
     over_ip: Option<&'a IpCandidate>,
+    /// Another one that would bring all that this one does.
+    repeats: Option<&'a Path>,
 }
 
 impl PathManager {
@@ -117,7 +121,7 @@ impl PathManager {
     /// The paths that may be chosen for a client, those through SCION first.
     fn ways<'a>(&'a self, client: &Client) -> impl Iterator<Item = PathOption<'a>> + use<'a> {
         let over_scion = client.scion.into_iter().flat_map(|address| {
-            let way = move |path| PathOption { address: address.into(), path, over_ip: None };
+            let way = move |path| PathOption { address: address.into(), path, over_ip: None, repeats: None };
             self.known_paths(address).iter().map(way)
         });
         let host = self.hosts.get(&client.host).filter(|_| client.over_ip);
@@ -125,6 +129,7 @@ impl PathManager {
             address: candidate.remote.into(),
             path: &candidate.path,
             over_ip: Some(candidate),
+            repeats: None,
         });
         over_scion.chain(over_ip)
     }
@@ -140,7 +145,8 @@ impl PathManager {
         let number = u64::from(client.host.0) * 2 + u64::from(client.uploads_to.is_some());
         let mut candidate = Candidate::new(number, way.path);
         if let Some(over_ip) = way.over_ip {
-            candidate.resources = vec![Resource::Local(over_ip.uplink), Resource::Remote(way.path.remote())];
+            let (from, to) = uplinks(host, over_ip);
+            candidate.resources = vec![Resource::Local(from), Resource::Remote(to)];
             // Of two that are alike, what is open stays.
             candidate.hops = usize::from(!self.is_open(host, way.path.id()));
         }
@@ -149,6 +155,36 @@ impl PathManager {
         candidate.is_held = decision.chosen.contains(&way.path.id());
         candidate.handshake = self.handshakes.get(&way.path.id()).copied();
         candidate
+    }
+
+    /// Finds those of `ways` that repeat another one: over plain IP, between the same two uplinks, as IPv4 and IPv6 from one house to
+    /// another are. All that is known of them is the same, and two connections take each other's packets. What is in use is repeated
+    /// by the others, else what is open; what fails repeats nothing, nor is it repeated.
+    fn find_repeated(
+        &self,
+        client: &Client,
+        host: &Host,
+        ways: &mut [PathOption<'_>],
+        links: &LinkHealth,
+        now: Instant,
+    ) {
+        // Who names another way to choose gets it to the letter.
+        if client.selector != Selector::Disjoint {
+            return;
+        }
+        let works = |way: &&mut PathOption<'_>| way.over_ip.is_some() && !self.fails(host, way.path, links, now);
+        let mut over_ip: Vec<&mut PathOption<'_>> = ways.iter_mut().filter(works).collect();
+        over_ip.sort_by_key(|way| {
+            let path = way.path.id();
+            (!host.fetches.chosen.contains(&path), !self.is_open(host, path))
+        });
+        let mut first = HashMap::new();
+        for way in over_ip {
+            match first.entry(way.over_ip.map(|candidate| uplinks(host, candidate))) {
+                Entry::Occupied(other) => way.repeats = Some(*other.get()),
+                Entry::Vacant(vacant) => drop(vacant.insert(way.path)),
+            }
+        }
     }
 
     /// Whether something that the choice depends on changed, or measurements are due to be looked at.
@@ -160,6 +196,7 @@ impl PathManager {
             if let Some(host) = self.hosts.get(&client.host) {
                 for way in self.ways(client) {
                     (way.path.id(), self.fails(host, way.path, links, now)).hash(&mut hash);
+                    way.over_ip.map(|candidate| uplinks(host, candidate)).hash(&mut hash);
                 }
             }
             let remeasured = match client.selector {
@@ -188,18 +225,20 @@ impl PathManager {
         let mut decided = Vec::new();
         for selector in selectors {
             let own = clients.iter().filter(|client| client.selector == selector);
-            let ballots: Vec<(&Client, Vec<PathOption<'_>>)> =
-                own.map(|client| (client, self.ways(client).collect())).collect();
+            let mut ballots: Vec<(&Client, Vec<PathOption<'_>>)> = Vec::new();
             let mut candidates = Vec::new();
-            for (client, ways) in &ballots {
+            for client in own {
                 let Some(host) = self.hosts.get(&client.host) else { continue };
-                for (place, way) in ways.iter().enumerate() {
+                let mut ways: Vec<PathOption<'_>> = self.ways(client).collect();
+                self.find_repeated(client, host, &mut ways, inputs.links, now);
+                for (place, way) in ways.iter().enumerate().filter(|(_, way)| way.repeats.is_none()) {
                     let candidate = self.candidate(client, host, place, *way);
                     let measured: &[Resource] = if way.over_ip.is_some() { &IP_MEASURED } else { &candidate.resources };
                     inputs.board.add(candidate.path, measured);
                     inputs.board.set_down(candidate.path, self.fails(host, way.path, inputs.links, now));
                     candidates.push(candidate);
                 }
+                ballots.push((client, ways));
             }
             let per_peer = ballots.iter().map(|(client, _)| client.limit).max().unwrap_or(0);
             let selection = selector.select(&candidates, inputs.board, Budget { connections, per_peer });
@@ -207,7 +246,13 @@ impl PathManager {
             for (client, ways) in ballots {
                 let mut left = client.limit;
                 let mut verdicts = Vec::new();
-                for (way, mut verdict) in ways.into_iter().zip(selected.by_ref()) {
+                for way in ways {
+                    if let Some(other) = way.repeats {
+                        let reason = VerdictReason::SameUplinks { other: other.clone() };
+                        verdicts.push(PathVerdict { path: way.path.clone(), choice: Choice::Standby, reason });
+                        continue;
+                    }
+                    let Some(mut verdict) = selected.next() else { break };
                     if verdict.choice == Choice::Chosen {
                         // The selector knows one limit for all.
                         match left.checked_sub(1) {
@@ -377,6 +422,11 @@ impl PathManager {
         }
         loads.into_iter().collect()
     }
+}
+
+/// The ends of a way over plain IP: what stands for our uplink, and for the host's.
+fn uplinks(host: &Host, candidate: &IpCandidate) -> (IpAddr, IpAddr) {
+    (candidate.uplink, host.uplink(candidate.path.remote()))
 }
 
 /// The identity of a path that starts here.

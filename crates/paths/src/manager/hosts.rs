@@ -8,7 +8,7 @@
 //! closes what is one too many; it is left with one then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::backoff::DialBackoff;
@@ -49,6 +49,8 @@ pub(super) struct Host {
     pub scion: Option<(PeerKey, ScionAddr)>,
     /// Where it may be dialled over IP: where it showed that it listens, and where it only says so.
     pub remotes: Vec<SocketAddr>,
+    /// Which of its uplinks its addresses are at, as it says.
+    uplinks: BTreeMap<IpAddr, u32>,
     /// Interfaces came or went since `ip_candidates` was made.
     is_stale: bool,
     pub ip_candidates: Vec<IpCandidate>,
@@ -94,6 +96,13 @@ impl Host {
     /// Whether there are paths to be tried again.
     pub(super) fn is_short_of_paths(&self) -> bool {
         !self.lost.is_empty() || self.dials.values().any(DialBackoff::fails)
+    }
+
+    /// The address that stands for its uplink which has `remote`, as far as it says: one uplink, whatever its addresses and families.
+    pub(super) fn uplink(&self, remote: IpAddr) -> IpAddr {
+        let number = self.uplinks.get(&remote);
+        let first = self.uplinks.iter().find(|(_, other)| Some(*other) == number);
+        first.map_or(remote, |(first, _)| *first)
     }
 
     /// Whether we chose a path, to serve it or to fetch from it.
@@ -153,6 +162,14 @@ impl PathManager {
                     conn.has_host = true;
                     if !conn.is_dialled {
                         host.implied.insert(conn.path.id());
+                    }
+                }
+            }
+            for (id, number) in &view.uplinks {
+                if let Some(conn) = self.conns.get(id).filter(|conn| conn.leaves_by_ip()) {
+                    let is_known = host.uplinks.contains_key(&conn.path.remote());
+                    if is_known || host.uplinks.len() < REMOTES_MAX {
+                        host.uplinks.insert(conn.path.remote(), *number);
                     }
                 }
             }

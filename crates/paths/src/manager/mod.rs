@@ -132,6 +132,8 @@ pub struct PeerView {
     pub peer: PeerKey,
     /// Its connections that are not about to end, oldest first.
     pub conns: Vec<ConnId>,
+    /// At which of its uplinks connections of its are, as far as it says: the same number, the same uplink.
+    pub uplinks: Vec<(ConnId, u32)>,
     /// Where it showed that it can be dialled, each address once.
     pub listens: Vec<Endpoint>,
     /// Where it says that it can be dialled besides.

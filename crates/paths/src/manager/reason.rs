@@ -39,6 +39,11 @@ pub enum VerdictReason {
         /// Over plain IP: the interface that it leaves by.
         interface: Option<String>,
     },
+    /// Over plain IP: it leads from and to the same uplinks as another path, and would bring no more.
+    SameUplinks {
+        /// The other one.
+        other: Path,
+    },
     /// Its packets are too small for what they have to hold.
     TooNarrow {
         /// The largest packet that it takes, in bytes.
@@ -187,6 +192,7 @@ impl fmt::Display for VerdictReason {
         match self {
             Self::Selected { reason, interface: None } => reason.fmt(f),
             Self::Selected { reason, interface: Some(interface) } => write!(f, "{reason}, by {interface}"),
+            Self::SameUplinks { other } => write!(f, "leads from and to the same uplinks as {other}"),
             Self::TooNarrow { mtu, needed } => {
                 write!(f, "too narrow: it takes packets of {mtu} bytes, and {needed} are needed")
             }

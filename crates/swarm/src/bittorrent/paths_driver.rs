@@ -311,6 +311,7 @@ impl TorrentDriver {
             told: self.core.peer_addresses(view.peer),
             granted: self.core.granted_paths(view.peer).iter().map(|path| path_id(path.interfaces())).collect(),
             peer: view.peer,
+            uplinks: view.conns.iter().filter_map(|id| Some((*id, self.core.peer_uplink(*id)?))).collect(),
             conns: view.conns,
             listens: view.listens,
             name: view.name.map(|name| name.0),
@@ -322,7 +323,7 @@ impl TorrentDriver {
         }
     }
 
-    /// Tells peers where we are reached, where that is more than they know.
+    /// Tells peers where we are reached, where that is more than they know, and at which uplink.
     fn tell_own_addresses(&mut self, resources: &Resources, now: Instant) {
         let scion = resources.scion.as_ref().map(|net| net.endpoint.local());
         let over_ip =
@@ -333,7 +334,8 @@ impl TorrentDriver {
         if own.len() < 2 {
             own.clear();
         }
-        self.core.set_own_addresses(own, now);
+        let uplinks = resources.uplinks.as_ref().map_or(Vec::new(), |uplinks| uplinks.numbered());
+        self.core.set_own_addresses(own, uplinks, now);
     }
 
     /// Tells peers over which paths content moves, so that they can keep out of its way.

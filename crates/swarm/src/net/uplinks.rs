@@ -1,12 +1,12 @@
 //! The ways out of this machine over plain IP: its network interfaces, for all contents.
 
 use std::cell::{Cell, Ref, RefCell};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use anabranch_paths::Path;
 use anabranch_paths::manager::{IpCandidate, UPLINKS_EVERY};
-use anabranch_transport::{InterfaceError, Interfaces, Via};
+use anabranch_transport::{InterfaceError, Interfaces, LocalInterface, Via};
 
 /// The network interfaces that connections may leave by.
 pub(crate) struct Uplinks {
@@ -26,6 +26,16 @@ impl Uplinks {
     /// Where peers reach us, who listen at these addresses.
     pub(crate) fn reachable_at(&self, listening: &[SocketAddr]) -> Vec<SocketAddr> {
         self.interfaces.borrow().reachable_at(listening)
+    }
+
+    /// The addresses of all interfaces, each with its interface's number.
+    pub(crate) fn numbered(&self) -> Vec<(IpAddr, u32)> {
+        let interfaces = self.interfaces.borrow();
+        let of = |interface: &LocalInterface| {
+            let number = interface.index;
+            interface.addresses.iter().map(move |address| (address.ip, number)).collect::<Vec<_>>()
+        };
+        interfaces.list().iter().filter(|interface| !interface.loopback).flat_map(of).collect()
     }
 
     /// Looks whether interfaces came or went, where that is due; answers the number of changes so far.

@@ -493,6 +493,7 @@ impl Content {
             let view = views.entry(*peer).or_insert_with(|| PeerView {
                 peer: *peer,
                 conns: Vec::new(),
+                uplinks: Vec::new(),
                 // Datagrams leave from where they are received.
                 listens: vec![conn.way.remote],
                 told: Vec::new(),

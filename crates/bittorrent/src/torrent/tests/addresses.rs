@@ -35,7 +35,7 @@ fn lone() -> Lone {
 fn only_our_kind_is_told_and_only_what_concerns_it() {
     let mut lone = lone();
     let ours = ["10.1.0.1:6881", "192.0.2.1:6881", "[2001:db8::1]:6881", "[1-ff00:0:110,10.0.0.1]:6881"];
-    lone.torrent.set_own_addresses(endpoints(&ours), lone.now);
+    lone.torrent.set_own_addresses(endpoints(&ours), Vec::new(), lone.now);
     let near = lone.join_over(1, "10.0.0.7", 1, None).unwrap();
     let far = lone.join_over(2, "198.51.100.7", 1, None).unwrap();
     let over_scion = lone.join_over(3, "198.51.100.8", 1, None).unwrap();
@@ -60,22 +60,22 @@ fn changes_are_told_at_intervals_and_only_where_they_show() {
     let mut lone = lone();
     let far = lone.join_over(1, "198.51.100.7", 1, None).unwrap();
     greet(&mut lone, far, 1);
-    lone.torrent.set_own_addresses(endpoints(&["192.0.2.1:1"]), lone.now);
+    lone.torrent.set_own_addresses(endpoints(&["192.0.2.1:1"]), Vec::new(), lone.now);
     assert_eq!(told(&mut lone, far), [endpoints(&["192.0.2.1:1"])]);
-    lone.torrent.set_own_addresses(endpoints(&["192.0.2.1:1", "192.0.2.2:1"]), lone.now);
-    lone.torrent.set_own_addresses(endpoints(&["192.0.2.2:1"]), lone.now);
+    lone.torrent.set_own_addresses(endpoints(&["192.0.2.1:1", "192.0.2.2:1"]), Vec::new(), lone.now);
+    lone.torrent.set_own_addresses(endpoints(&["192.0.2.2:1"]), Vec::new(), lone.now);
     assert!(told(&mut lone, far).is_empty());
     lone.pass(ADDRESSES_INTERVAL);
     assert_eq!(told(&mut lone, far), [endpoints(&["192.0.2.2:1"])]);
     lone.pass(ADDRESSES_INTERVAL);
-    lone.torrent.set_own_addresses(endpoints(&["192.0.2.2:1", "10.0.0.1:1"]), lone.now);
+    lone.torrent.set_own_addresses(endpoints(&["192.0.2.2:1", "10.0.0.1:1"]), Vec::new(), lone.now);
     assert!(told(&mut lone, far).is_empty());
-    lone.torrent.set_own_addresses(Vec::new(), lone.now);
+    lone.torrent.set_own_addresses(Vec::new(), Vec::new(), lone.now);
     assert_eq!(told(&mut lone, far), [Vec::new()]);
     // The most that is told, and one more.
     lone.pass(ADDRESSES_INTERVAL);
     let nine: Vec<Endpoint> = (1..=9).map(|port| Endpoint::Ip(([192, 0, 2, 1], port).into())).collect();
-    lone.torrent.set_own_addresses(nine.clone(), lone.now);
+    lone.torrent.set_own_addresses(nine.clone(), Vec::new(), lone.now);
     assert_eq!(told(&mut lone, far), [nine[..8].to_vec()]);
 }
 
@@ -100,6 +100,34 @@ fn a_peer_is_believed_what_concerns_us_and_not_too_often() {
     hear(&mut lone, id, &[]);
     assert_eq!(lone.torrent.poll_path_event(), Some(PathEvent::Addresses { peer }));
     assert!(lone.torrent.peer_addresses(peer).is_empty());
+}
+
+#[test]
+fn each_end_says_which_of_its_uplinks_a_connection_is_at() {
+    let mut lone = lone();
+    let uplinks = [("192.0.2.1", 7), ("2001:db8::1", 7), ("192.0.2.2", 8)].map(|(ip, at)| (ip.parse().unwrap(), at));
+    let ids = [("192.0.2.1", 1), ("2001:db8::1", 2), ("203.0.113.9", 3)].map(|(local, path)| {
+        let id = lone.join_over(1, "198.51.100.7", path, None).unwrap();
+        lone.torrent.conns.get_mut(&id).unwrap().local = Some(local.parse().unwrap());
+        id
+    });
+    let told = |lone: &mut Lone, id: ConnId| -> Vec<Option<u32>> {
+        let payloads = lone.sent_extended(id, HANDSHAKE_ID);
+        payloads.iter().map(|payload| ExtensionHandshake::parse(payload).unwrap().uplink).collect()
+    };
+    let others_kind = lone.join_over(4, "198.51.100.8", 1, None).unwrap();
+    lone.greet(others_kind, |hello| hello.uplink = Some(1));
+    ids.into_iter().for_each(|id| drop(told(&mut lone, id)));
+    ids.into_iter().for_each(|id| greet(&mut lone, id, 1));
+    lone.torrent.set_own_addresses(Vec::new(), uplinks.to_vec(), lone.now);
+    let all = ids.map(|id| told(&mut lone, id));
+    assert_eq!(all, [vec![Some(7)], vec![Some(7)], vec![]], "the third is at no uplink of ours");
+    // Only who can be met elsewhere is heard, and once: a connection stays where it is.
+    assert_eq!(lone.torrent.peer_uplink(others_kind), None);
+    lone.greet(ids[0], |hello| hello.uplink = Some(3));
+    assert!(matches!(lone.torrent.poll_path_event(), Some(PathEvent::Addresses { .. })));
+    lone.greet(ids[0], |hello| hello.uplink = Some(4));
+    assert_eq!((lone.torrent.poll_path_event(), lone.torrent.peer_uplink(ids[0])), (None, Some(3)));
 }
 
 #[test]

@@ -95,6 +95,52 @@ fn a_path_that_is_tried_beside_others_shares_as_little_with_them_as_there_is() {
 }
 
 #[test]
+fn ipv4_and_ipv6_between_the_same_uplinks_are_one_way() {
+    let mut sim = Sim::new(ManagerConfig { wished: 8, ..ManagerConfig::default() });
+    sim.uplinks = vec![[10, 0, 0, 1].into(), [10, 0, 1, 1].into()];
+    let remotes: Vec<SocketAddr> = ["192.0.2.1:6881", "192.0.2.2:6881", "[2001:db8::1]:6881", "[2001:db8::2]:6881"]
+        .map(|remote| remote.parse().unwrap())
+        .into();
+    let view = sim.ip_peer(1);
+    view.told = remotes.iter().copied().map(Endpoint::from).collect();
+    sim.open(1, Path::ip([10, 0, 0, 1].into(), remotes[0].ip()), None);
+    sim.run(2 * SECOND, |_| true);
+    let active = |sim: &Sim| -> BTreeSet<IpAddr> {
+        let active = sim.states.iter().filter(|(_, state)| **state == PathState::Active);
+        active.map(|(id, _)| sim.conns[id].1.remote()).collect()
+    };
+    assert_eq!((sim.conns.len(), active(&sim).len()), (8, 4), "nothing says that any two are one: {:?}", sim.news);
+    // The second address of each family is at the second uplink.
+    let number = |remote: IpAddr| u32::from(remotes[1].ip() == remote || remotes[3].ip() == remote);
+    let uplinks = sim.conns.iter().map(|(id, (_, path, _))| (*id, number(path.remote()))).collect();
+    sim.ip_peer(1).uplinks = uplinks;
+    sim.run(SECOND, |_| true);
+    let used = active(&sim);
+    let numbers: BTreeSet<u32> = used.iter().map(|remote| number(*remote)).collect();
+    assert_eq!((used.len(), numbers.len()), (2, 2), "{used:?}");
+    let count = |sim: &Sim| sim.states.values().filter(|state| **state == PathState::Active).count();
+    assert_eq!((count(&sim), sim.conns.len()), (4, 8), "the others stand by");
+    let spare = remotes.iter().map(SocketAddr::ip).find(|remote| !used.contains(remote)).unwrap();
+    let verdict = sim.last_verdict(Path::ip([10, 0, 0, 1].into(), spare).id()).unwrap();
+    assert!(
+        verdict.0 == Choice::Standby && verdict.1.starts_with("leads from and to the same uplinks as"),
+        "{verdict:?}"
+    );
+    // What fails is replaced by what stood by: nothing has to be dialled.
+    let failing: Vec<ConnId> =
+        sim.conns.iter().filter(|(_, (_, path, _))| used.contains(&path.remote())).map(|(id, _)| *id).collect();
+    for id in failing {
+        sim.close(id, false);
+    }
+    sim.look();
+    assert_eq!((count(&sim), active(&sim).is_disjoint(&used)), (4, true), "{:?}", sim.news);
+    // Whoever asks for all gets all.
+    sim.manager.config.selector = Some(Selector::All);
+    sim.run(30 * SECOND, |_| true);
+    assert_eq!(count(&sim), 8);
+}
+
+#[test]
 fn the_first_connection_over_ip_goes_as_the_system_routes_it_unless_one_of_the_working_interfaces_is_crowded() {
     let mut sim = Sim::new(ManagerConfig::default());
     let uplinks: [IpAddr; 3] = [1, 2, 3].map(|number| [198, 51, 100, number].into());

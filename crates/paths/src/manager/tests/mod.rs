@@ -91,6 +91,7 @@ impl Sim {
         let view = PeerView {
             peer: PeerKey(peer),
             conns: Vec::new(),
+            uplinks: Vec::new(),
             listens: vec![Endpoint::Scion(scion_endpoint(peer))],
             told: Vec::new(),
             name: None,
