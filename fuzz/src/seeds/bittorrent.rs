@@ -221,6 +221,7 @@ pub(crate) fn extension() -> Vec<Vec<u8>> {
         proof: Some(IdentityProof([9; 64])),
         scion_port: Some(6881),
         addresses: Some(peers.to_vec()),
+        uplink: Some(2),
         prefers_encryption: Some(true),
     };
     let interface = |asn, id| Interface { isd_as: IsdAs::new(1, asn).expect("a small number"), id };
