@@ -159,7 +159,7 @@ pub struct ExtensionHandshake {
     /// `ab_addr`, ours alone: where the sender listens, beside where it is met; at most
     /// [`ADDRESSES_MAX`](super::ADDRESSES_MAX).
     pub addresses: Option<Vec<Endpoint>>,
-    /// `ab_uplink`, ours alone: the sender's number for the network interface that this connection is at.
+    /// `ab_uplink`, ours alone: the sender's number for its uplink that this connection is at.
     pub uplink: Option<u32>,
 }
 

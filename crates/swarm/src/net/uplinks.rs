@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anabranch_paths::Path;
 use anabranch_paths::manager::{IpCandidate, UPLINKS_EVERY};
-use anabranch_transport::{InterfaceError, Interfaces, LocalInterface, Via};
+use anabranch_transport::{INTERFACE_ADDRESSES_MAX, InterfaceError, Interfaces, LocalAddress, LocalInterface, Via};
 
 /// The network interfaces that connections may leave by.
 pub(crate) struct Uplinks {
@@ -28,14 +28,11 @@ impl Uplinks {
         self.interfaces.borrow().reachable_at(listening)
     }
 
-    /// The addresses of all interfaces, each with its interface's number.
+    /// The addresses of all interfaces, each with a number for its uplink. An interface is one uplink, unless it has addresses in
+    /// several networks of one family: they are mostly of several providers, behind one network card.
     pub(crate) fn numbered(&self) -> Vec<(IpAddr, u32)> {
         let interfaces = self.interfaces.borrow();
-        let of = |interface: &LocalInterface| {
-            let number = interface.index;
-            interface.addresses.iter().map(move |address| (address.ip, number)).collect::<Vec<_>>()
-        };
-        interfaces.list().iter().filter(|interface| !interface.loopback).flat_map(of).collect()
+        interfaces.list().iter().filter(|interface| !interface.loopback).flat_map(numbered).collect()
     }
 
     /// Looks whether interfaces came or went, where that is due; answers the number of changes so far.
@@ -74,9 +71,52 @@ impl Uplinks {
     }
 }
 
+fn numbered(interface: &LocalInterface) -> Vec<(IpAddr, u32)> {
+    let mut networks: [Vec<LocalAddress>; 2] = Default::default();
+    let mut network = |address: &LocalAddress| {
+        // Beside those of its providers, IPv6 has one network of the house and one of the link.
+        if matches!(address.ip, IpAddr::V6(ip) if ip.is_unique_local() || ip.is_unicast_link_local()) {
+            return 0;
+        }
+        let known = &mut networks[usize::from(address.ip.is_ipv6())];
+        let is_alike = |other: &LocalAddress| other.has_in_network(address.ip) || address.has_in_network(other.ip);
+        known.iter().position(is_alike).unwrap_or_else(|| {
+            known.push(*address);
+            known.len() - 1
+        })
+    };
+    let first = interface.index.wrapping_mul(INTERFACE_ADDRESSES_MAX as u32);
+    interface.addresses.iter().map(|address| (address.ip, first.wrapping_add(network(address) as u32))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interface_is_one_uplink_for_each_provider() {
+        let addresses = [
+            ("192.168.1.5", 24, 48),
+            ("fe80::1", 64, 48),
+            ("2001:db8:1::5", 128, 48),
+            ("2001:db8:1::6", 64, 48),
+            ("fd00::5", 64, 48),
+            ("10.0.0.5", 8, 49),
+            ("2001:db8:2::5", 64, 49),
+            ("192.168.1.6", 24, 48),
+        ];
+        let interface = LocalInterface {
+            name: "eth0".to_owned(),
+            index: 3,
+            loopback: false,
+            running: true,
+            usable: true,
+            addresses: addresses
+                .map(|(ip, prefix_len, _)| LocalAddress { ip: ip.parse().unwrap(), prefix_len })
+                .to_vec(),
+        };
+        assert_eq!(numbered(&interface), addresses.map(|(ip, _, number)| (ip.parse().unwrap(), number)));
+    }
 
     #[test]
     fn named_interfaces_alone_lead_anywhere() {
