@@ -444,6 +444,8 @@ pub(crate) struct Watch {
     bans: Option<Bans>,
     /// When progress was last drawn or told.
     told: Option<Instant>,
+    /// The command goes on with what is left of a content that it shares.
+    shares_on: bool,
 }
 
 impl Watch {
@@ -462,7 +464,13 @@ impl Watch {
             path_log: flags.multipath.path_log.as_deref().map(PathLog::create).transpose()?,
             bans: Bans::open(flags)?,
             told: None,
+            shares_on: false,
         })
+    }
+
+    /// Watches for a command that goes on with what is left of a content that it shares.
+    pub(crate) fn sharing(flags: &SessionFlags, chatter: Chatter) -> Result<Self, Failure> {
+        Ok(Self { shares_on: true, ..Self::new(flags, chatter)? })
     }
 
     /// When to call [`Watch::tick`].
@@ -566,13 +574,18 @@ impl Watch {
             }
         }
         let said = |always: bool| !self.json && (always && !known || self.chatter.verbose);
-        // Where there is nothing else, the program's last word says it.
-        let is_last = matches!(event.kind, EventKind::Failed { .. }) && self.contents.len() == 1;
+        let is_last = matches!(event.kind, EventKind::Failed { kind, .. } if self.ends_by(id, kind));
         if let Some((_, text)) = events::note(&event.kind).filter(|(always, _)| said(*always) && !is_last) {
             let label = self.contents.get(&id).map_or(String::new(), |content| content.name.clone());
             self.note(format_args!("{label}: {text}"));
         }
         Ok(())
+    }
+
+    /// Whether the command ends by this failure of a content, so that its last word says it: there is nothing else.
+    fn ends_by(&self, id: ContentId, kind: FailureKind) -> bool {
+        let goes_on = || self.contents.get(&id).is_some_and(|content| content.seeding.is_some());
+        self.contents.len() == 1 && !(self.shares_on && kind != FailureKind::Internal && goes_on())
     }
 
     /// Says once why a peer that cannot read hybrid torrents gets nothing of one.

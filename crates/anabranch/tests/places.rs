@@ -261,6 +261,30 @@ fn a_shared_file_that_is_edited_is_not_offered_until_it_is_put_back() {
 }
 
 #[test]
+fn a_sharer_says_in_words_what_changed_and_shares_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("data");
+    let bytes = noise(1_000_000, 4);
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("a.bin"), &bytes).unwrap();
+    fs::write(folder.join("b.bin"), noise(100_000, 5)).unwrap();
+    for flags in [&["--version", "1"][..], &["--ppspp"]] {
+        let mut sharer = Running::start_in_words(
+            anabranch(dir.path()).args(["share", "data", "--listen", "127.0.0.1:0"]).args(flags),
+        );
+        sharer.line_with(if flags[0] == "--ppspp" { "ppspp:" } else { "magnet:" });
+        // As a shell's `>` does: it is empty first.
+        fs::write(folder.join("a.bin"), noise(1_000_000, 6)).unwrap();
+        let said = sharer.line_with("changed while it was shared");
+        assert!(said.starts_with("data: error: ") && said.contains("a.bin"), "{said}");
+        fs::write(folder.join("a.bin"), &bytes).unwrap();
+        sharer.line_with("goes on");
+        let (code, rest) = sharer.interrupt();
+        assert_eq!(code, 0, "{rest}");
+    }
+}
+
+#[test]
 fn what_another_client_finished_leaves_nothing_of_ours() {
     let dir = tempfile::tempdir().unwrap();
     for (version, files) in [("1", &["--files", "a.bin"][..]), ("2", &[]), ("hybrid", &[])] {

@@ -191,6 +191,53 @@ fn a_liar_is_banned_and_the_honest_peer_is_not() {
 
 /// Strangers' datagrams: noise, handshakes that are cut, repeated, or of other swarms, and channels that nobody opened. Nobody is
 /// answered with more than came, and who means it is served meanwhile.
+/// Whoever shares edits a file and puts it back, before and while others fetch, where it is only shared and where it was fetched.
+#[test]
+fn an_edited_file_is_not_sent_and_nobody_is_banned_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (original, other) = (noise(2_000_000, 1), noise(2_000_000, 2));
+    let data = dir.path().join("data");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("a.bin"), &original).unwrap();
+    fs::write(data.join("b.bin"), noise(300_000, 3)).unwrap();
+    let (mut sharer, links) = share(dir.path(), 1, &["data"]);
+    // Nobody asks for it: it is noticed all the same.
+    fs::write(data.join("a.bin"), &other).unwrap();
+    let error = sharer.event("error");
+    assert!(error["message"].as_str().unwrap().contains("a.bin changed while it was shared"), "{error}");
+    let slow = ["-o", "out", "--seed", "--limit-down", "1M", "--give-up", "50s"];
+    let mut getter = Running::start(anabranch(dir.path()).args(get(&links[0], &slow)));
+    // What is still the content is had by others.
+    getter.event("piece");
+    fs::write(data.join("a.bin"), &original).unwrap();
+    sharer.event("resumed");
+    for _ in 0..3 {
+        getter.event("piece");
+    }
+    // And once more while it is sent, as an editor that saves beside and renames does.
+    fs::write(dir.path().join("edited"), &other).unwrap();
+    fs::rename(dir.path().join("edited"), data.join("a.bin")).unwrap();
+    sharer.event("error");
+    fs::write(data.join("a.bin"), &original).unwrap();
+    sharer.event("resumed");
+    loop {
+        let event: Value = serde_json::from_str(&getter.line()).unwrap();
+        assert_ne!(event["event"], "peer_banned", "{event}");
+        if event["event"] == "finished" {
+            break;
+        }
+    }
+    assert!(fs::read(dir.path().join("out/data/a.bin")).unwrap() == original);
+    // Who fetched it does not send what it is not, nor fetches it again over what its owner made of it.
+    drop(sharer);
+    fs::write(dir.path().join("out/data/a.bin"), &other).unwrap();
+    let paused = getter.event("paused");
+    assert!(paused["reason"].as_str().unwrap().contains("a.bin was changed since it was verified"), "{paused}");
+    assert!(fs::read(dir.path().join("out/data/a.bin")).unwrap() == other);
+    fs::write(dir.path().join("out/data/a.bin"), &original).unwrap();
+    getter.event("resumed");
+}
+
 #[test]
 fn noise_and_forged_handshakes_are_answered_with_little_and_disturb_nobody() {
     let dir = tempfile::tempdir().unwrap();

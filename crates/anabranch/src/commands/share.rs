@@ -71,7 +71,7 @@ pub(crate) fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Fail
             run::discover_nobody(&mut config);
         }
         let (session, events) = run::start(&flags.session, config, chatter)?;
-        let mut watch = Watch::new(&flags.session, chatter)?;
+        let mut watch = Watch::sharing(&flags.session, chatter)?;
         let ended = async {
             if !flags.session.json && !chatter.quiet {
                 let addresses: Vec<String> = session.addresses().iter().map(ToString::to_string).collect();

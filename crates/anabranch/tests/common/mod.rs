@@ -6,9 +6,10 @@ pub(crate) mod bulk;
 pub(crate) mod embedded;
 pub(crate) mod net;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, PipeReader, Read};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -73,7 +74,7 @@ pub(crate) fn signal(pid: u32, name: &str) {
 /// A program that goes on until it is interrupted.
 pub(crate) struct Running {
     pub child: Child,
-    out: BufReader<ChildStdout>,
+    out: BufReader<PipeReader>,
     _watchdog: Watchdog,
 }
 
@@ -94,9 +95,30 @@ impl Running {
 
     fn start_reading(command: &mut Command, input: Stdio, patience: Duration) -> Self {
         let mut child = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
+        let out = OwnedFd::from(child.stdout.take().unwrap()).into();
+        Self::reading(child, out, patience)
+    }
+
+    /// One whose lines are those of standard output and standard error, as in a terminal.
+    pub(crate) fn start_in_words(command: &mut Command) -> Self {
+        let (out, both) = std::io::pipe().unwrap();
+        let command = command.stdin(Stdio::null()).stdout(both.try_clone().unwrap()).stderr(both);
+        Self::reading(command.spawn().unwrap(), out, PATIENCE)
+    }
+
+    fn reading(child: Child, out: PipeReader, patience: Duration) -> Self {
         let watchdog = Watchdog::new(child.id(), patience);
-        Self { child, out, _watchdog: watchdog }
+        Self { child, out: BufReader::new(out), _watchdog: watchdog }
+    }
+
+    /// The next line that has this in it.
+    pub(crate) fn line_with(&mut self, text: &str) -> String {
+        loop {
+            let line = self.line();
+            if line.contains(text) {
+                return line;
+            }
+        }
     }
 
     /// The next line.

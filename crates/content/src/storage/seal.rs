@@ -7,7 +7,7 @@ use std::fs::File;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use super::{ErrorKind, Op, PRESENT, SEALED, Stamp, Storage, StorageError};
+use super::{ErrorKind, Op, PRESENT, SEALED, SendSegment, Stamp, Storage, StorageError};
 
 impl Storage {
     /// Takes `file` as it is now for what is, or is about to be, verified. A file that is not there is not sealed.
@@ -50,6 +50,16 @@ impl Storage {
         self.handles().remove_file(self.id, file); // the next try looks at the path afresh
         let what = "its size or time is another";
         Err(StorageError::found(Op::Read, self.file_path(file), ErrorKind::Changed, what))
+    }
+
+    /// The same for all files with bytes among these `len` from `offset`.
+    pub fn check_seals(&self, offset: u64, len: u64) -> Result<(), StorageError> {
+        for segment in self.segments(offset, len) {
+            if let SendSegment::File { file, index, .. } = segment? {
+                self.check_seal(index, &file)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether something else than what was sealed stands at the path of `file`.

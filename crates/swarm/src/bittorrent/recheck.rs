@@ -1,25 +1,24 @@
 //! Pieces that were good once and are in doubt: because a file changed behind our back, or because the disk did not take what was
 //! written.
 //!
-//! They are hashed where they lie. Of a download the bad ones are fetched again. Files that are only shared are watched until they
-//! are the content again: whoever edits a file may put it back, and a new time alone changes nothing. And what lay there before
-//! its hashes were known is hashed once a peer sent them.
+//! They are hashed where they lie. Of a download the bad ones are fetched again. Files that are only shared are
+//! [watched](crate::store::watch) until they are the content again. And what lay there before its hashes were known is hashed once a
+//! peer sent them.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use anabranch_content::bitfield::Bitfield;
+use anabranch_content::storage::Storage;
 
 use crate::bittorrent::open::{guarded, wait_out};
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
-use crate::events::{ContentId, EventKind};
+use crate::events::EventKind;
 use crate::store;
 use crate::store::open::blocking;
-
-/// First and longest wait between two looks at a file that is not the content any more.
-const WATCH_FIRST: Duration = Duration::from_secs(2);
-const WATCH_LAST: Duration = Duration::from_secs(60);
-/// Files looked at in one round of housekeeping, all contents together: so many cost less than a millisecond.
-const LOOKS_PER_ROUND: usize = 256;
+use crate::store::recheck::GoodOf;
+use crate::store::watch::{Watched, keep_watch};
 
 /// Hashes those of `pieces` that a download counts as good, after writing them once more where `rewrite` says so. What is not
 /// good any more is fetched again. Answers how many that are.
@@ -52,34 +51,29 @@ pub(crate) fn watch(state: &TorrentDriver, file: usize) {
     }
 }
 
-async fn keep_watch(torrent: TorrentHandle, file: usize) {
-    let mut wait = WATCH_FIRST;
-    loop {
-        let Some(storage) = torrent.borrow().storage.clone() else { return };
-        let (looking, layers) = (Arc::clone(&storage), torrent.borrow().layers());
-        let (good, seen) = blocking(move || store::recheck::look_again(&looking, &layers, file)).await;
-        if torrent.borrow().stopping {
-            return;
-        }
-        if seen == storage.stamp(file) {
-            let mut state = torrent.borrow_mut();
-            let pieces = storage.info().pieces_of_file(file);
-            let is_good = |piece: u32| good.as_ref().is_some_and(|good| good.get(piece));
-            let whole = pieces.clone().all(is_good);
-            state.regain(pieces.filter(|piece| is_good(*piece)));
-            if whole {
-                state.in_doubt.remove(&file);
-                state.tell(EventKind::Resumed);
-                return;
-            }
-        }
-        while storage.stamp(file) == seen {
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(WATCH_LAST);
-            if torrent.borrow().stopping {
-                return;
-            }
-        }
+impl Watched for TorrentHandle {
+    fn watched_files(&self) -> Option<Arc<Storage>> {
+        let state = self.borrow();
+        state.storage.clone().filter(|_| !state.stopping)
+    }
+
+    fn hasher(&self) -> GoodOf {
+        let layers = self.borrow().layers();
+        Box::new(move |storage, pieces| store::recheck::good_of(storage, &layers, pieces, &false.into()))
+    }
+
+    fn regain(&self, good: &Bitfield) {
+        self.borrow_mut().regain(good.iter_ones());
+    }
+
+    fn has_all(&self, mut pieces: Range<u32>) -> bool {
+        self.borrow().core.have().is_some_and(|have| pieces.all(|piece| have.get(piece)))
+    }
+
+    fn restored(&self, file: usize) {
+        let mut state = self.borrow_mut();
+        state.in_doubt.remove(&file);
+        state.tell(EventKind::Resumed);
     }
 }
 
@@ -119,32 +113,4 @@ async fn look(torrent: TorrentHandle, pieces: Range<u32>) {
     let now = Instant::now();
     state.core.looked_at(&pieces, now);
     state.pump(now);
-}
-
-/// Looks at some of the files that were verified, in turn, whether they are what they were: nobody may ask for them for long.
-pub(crate) fn look_around(torrents: &[TorrentHandle], from: &mut (ContentId, usize)) {
-    let mut looks = LOOKS_PER_ROUND;
-    let begins = torrents.iter().position(|torrent| torrent.borrow().id >= from.0).unwrap_or(0);
-    for torrent in torrents.iter().cycle().skip(begins).take(torrents.len()) {
-        let (id, storage) = {
-            let state = torrent.borrow();
-            (state.id, state.storage.clone().filter(|_| !state.stopping))
-        };
-        let Some(storage) = storage else { continue };
-        let first = if id == from.0 { from.1 } else { 0 };
-        for file in first..storage.info().files.len() {
-            if looks == 0 {
-                *from = (id, file);
-                return;
-            }
-            looks -= 1;
-            let pieces = storage.info().pieces_of_file(file);
-            if !pieces.is_empty() && storage.is_seal_broken(file) && !torrent.borrow().in_doubt.contains(&file) {
-                let reason =
-                    format!("{} was changed since it was verified; put it back", storage.file_path(file).display());
-                torrent.borrow_mut().content_changed(file, pieces.start, &reason);
-            }
-        }
-    }
-    *from = (ContentId(0), 0);
 }

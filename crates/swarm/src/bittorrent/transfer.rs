@@ -9,7 +9,7 @@ use std::time::Instant;
 use anabranch_bittorrent::torrent::PeerStats;
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::Info;
-use anabranch_content::storage::StorageError;
+use anabranch_content::storage::{Storage, StorageError};
 use anabranch_paths::Endpoint;
 
 use super::torrent::{TorrentDriver, TorrentHandle};
@@ -17,6 +17,7 @@ use super::{files, open};
 use crate::events::{EventKind, PauseCause};
 use crate::store::disk::Reply;
 use crate::store::readers::Readable;
+use crate::store::watch::Watched;
 use crate::transfer::files::{Files, Others};
 use crate::transfer::{ControlError, FilePriorities, PathProgress, Progress, Sources, Stage, Task, Transfer, Work};
 
@@ -156,6 +157,17 @@ impl Transfer for TorrentHandle {
 
     fn retry_storage(&self) {
         self.borrow_mut().retry_storage();
+    }
+
+    fn watched_files(&self) -> Option<Arc<Storage>> {
+        Watched::watched_files(self)
+    }
+
+    fn file_changed(&self, file: usize) {
+        let mut state = self.borrow_mut();
+        let Some(storage) = state.storage.clone().filter(|_| !state.in_doubt.contains(&file)) else { return };
+        let reason = format!("{} was changed since it was verified; put it back", storage.file_path(file).display());
+        state.content_changed(file, storage.info().pieces_of_file(file).start, &reason);
     }
 
     fn checkpoint(&self, now: Instant) -> Option<Task<()>> {

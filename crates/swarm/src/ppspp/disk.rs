@@ -156,9 +156,16 @@ impl Content {
         for job in std::mem::take(&mut self.store.stalled) {
             self.hand_in(job);
         }
-        self.store.is_paused = false;
-        self.update_hold();
-        self.tell(EventKind::Resumed);
+        self.storage_works_again();
+    }
+
+    /// What had it wait is over, if nothing else has.
+    pub(super) fn storage_works_again(&mut self) {
+        self.store.is_paused = !self.store.stalled.is_empty() || self.resume.is_some() && !self.in_doubt.is_empty();
+        if !self.store.is_paused {
+            self.update_hold();
+            self.tell(EventKind::Resumed);
+        }
     }
 
     fn hand_in(&mut self, job: Stalled) {

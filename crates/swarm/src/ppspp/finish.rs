@@ -88,7 +88,7 @@ fn files(content: &Handle) -> Option<(Option<Arc<ResumeStore>>, Arc<Storage>)> {
 }
 
 /// The tree, for another thread.
-fn tree_again(content: &Handle) -> Option<anabranch_ppspp::merkle::Tree<super::nodes::Nodes>> {
+pub(super) fn tree_again(content: &Handle) -> Option<anabranch_ppspp::merkle::Tree<super::nodes::Nodes>> {
     let state = content.borrow();
     let tree = state.core.tree();
     let nodes = tree.nodes().again().ok()?;

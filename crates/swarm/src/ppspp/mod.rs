@@ -40,6 +40,7 @@ mod rates;
 mod reading;
 mod secure;
 mod transfer;
+mod watch;
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::torrent::PeerStats;
 use anabranch_content::info::Info;
-use anabranch_content::storage::StorageError;
+use anabranch_content::storage::{Storage, StorageError};
 use anabranch_paths::Endpoint;
 
 use super::content::Handle;
@@ -17,6 +17,7 @@ use crate::events::EventKind;
 use crate::store::disk::Reply;
 use crate::store::live::LiveWindow;
 use crate::store::readers::Readable;
+use crate::store::watch::Watched;
 use crate::transfer::LiveState;
 use crate::transfer::PathProgress;
 use crate::transfer::Sources;
@@ -185,6 +186,14 @@ impl Transfer for Handle {
 
     fn retry_storage(&self) {
         self.borrow_mut().retry_storage();
+    }
+
+    fn watched_files(&self) -> Option<Arc<Storage>> {
+        Watched::watched_files(self)
+    }
+
+    fn file_changed(&self, file: usize) {
+        self.borrow_mut().file_changed(file);
     }
 
     fn checkpoint(&self, now: Instant) -> Option<Task<()>> {

@@ -53,6 +53,7 @@
 //! | [`readers`] | who reads a content while it arrives, and what is needed when |
 //! | [`live`] | the bytes of a live stream, as far back as its window goes |
 //! | [`open`], [`recheck`] | files are opened; what is on disk already, or in doubt, is found out |
+//! | [`watch`] | files that somebody edits are noticed, and looked at until they are the content again |
 
 pub(crate) mod buffers;
 pub(crate) mod disk;
@@ -63,6 +64,7 @@ pub(crate) mod readahead;
 pub(crate) mod readers;
 pub(crate) mod recheck;
 pub(crate) mod spill;
+pub(crate) mod watch;
 
 use anabranch_content::storage::{ErrorKind, Op, StorageError};
 

@@ -46,15 +46,18 @@ pub(crate) fn is_restored(storage: &Storage, layers: &PieceLayers, piece: u32) -
     })
 }
 
-/// Looks at a file that changed: its good pieces, `None` where it cannot be read, and how it looked before it was hashed. Where
-/// it looks otherwise by now, neither is worth anything.
-pub(crate) fn look_again(storage: &Storage, layers: &PieceLayers, file: usize) -> (Option<Bitfield>, Option<Stamp>) {
+/// Looks at a file that changed: its good pieces as `good_of` finds them, `None` where it cannot be read, and how it looked before it
+/// was hashed. Where it looks otherwise by now, neither is worth anything.
+pub(crate) fn look_again(storage: &Storage, file: usize, good_of: GoodOf) -> (Option<Bitfield>, Option<Stamp>) {
     storage.forget_file(file);
     // Before it is hashed: a change after that is noticed.
     storage.seal(file);
     let seen = storage.stamp(file);
-    (good_pieces(storage, layers, file), seen)
+    (good_of(storage, storage.info().pieces_of_file(file)), seen)
 }
+
+/// Hashes pieces and answers the good ones; `None` where they cannot be read.
+pub(crate) type GoodOf = Box<dyn FnOnce(&Storage, Range<u32>) -> Option<Bitfield> + Send>;
 
 /// The good ones of `pieces`, whose hashes came after what lies on disk. `None` where `cancel` was set first.
 pub(crate) fn good_of(

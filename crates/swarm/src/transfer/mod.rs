@@ -27,7 +27,7 @@ use std::time::Instant;
 use anabranch_bittorrent::picker::Priority;
 use anabranch_bittorrent::torrent::PeerStats;
 use anabranch_content::info::{FileEntry, Info};
-use anabranch_content::storage::StorageError;
+use anabranch_content::storage::{Storage, StorageError};
 use anabranch_paths::Endpoint;
 
 pub use error::ControlError;
@@ -148,6 +148,12 @@ pub(crate) trait Transfer {
     fn on_disk(&self, reply: Reply, now: Instant);
     /// Storage that was out of order is tried again.
     fn retry_storage(&self);
+    /// Its files, of which some may not be any more what was verified; `None` where they are not open, or where it ends.
+    fn watched_files(&self) -> Option<Arc<Storage>> {
+        None
+    }
+    /// A file is not what was verified any more.
+    fn file_changed(&self, _file: usize) {}
     /// Makes durable what was received; `None` where that is not due.
     fn checkpoint(&self, now: Instant) -> Option<Task<()>>;
 

@@ -1,12 +1,50 @@
 //! What was there and is not any more.
 
+use std::time::Instant;
+
 use anabranch_ppspp::binmap::Binmap;
 
 use super::Content;
-use crate::events::{EventKind, FailureKind};
-use crate::ppspp::chunks_of;
+use crate::events::{EventKind, FailureKind, PauseCause};
+use crate::ppspp::{chunks_of, guarded};
+use crate::store::watch::keep_watch;
 
 impl Content {
+    /// A file is not any more what was verified, or is gone. Its pieces are not offered until they are found good. Of a download
+    /// nothing is fetched in their place meanwhile: whoever edited it may put it back.
+    pub(crate) fn file_changed(&mut self, file: usize) {
+        let Some(storage) = self.storage.clone().filter(|_| !self.stopping) else { return };
+        if !self.in_doubt.insert(file) {
+            return;
+        }
+        let pieces: Vec<u32> = storage.info().pieces_of_file(file).collect();
+        self.lose(&pieces);
+        if self.resume.is_none() {
+            let path = storage.info().files[file].path.display();
+            let reason = format!("{path} changed while it was shared: what is not the content any more is not offered");
+            self.tell(EventKind::Failed { kind: FailureKind::Content, reason });
+        } else if !std::mem::replace(&mut self.store.is_paused, true) {
+            self.update_hold();
+            let path = storage.file_path(file);
+            let reason = format!("{} was changed since it was verified; put it back", path.display());
+            self.tell(EventKind::Paused { cause: PauseCause::Storage, reason });
+        }
+        // What was announced cannot be taken back, but for a new handshake.
+        self.close_all(Instant::now());
+        if let Some(this) = self.this() {
+            self.spawn(guarded(this.clone(), keep_watch(this, file)));
+        }
+    }
+
+    /// All of a file that changed is the content again.
+    pub(crate) fn file_restored(&mut self, file: usize) {
+        self.in_doubt.remove(&file);
+        match self.store.is_paused {
+            true => self.storage_works_again(),
+            false => self.tell(EventKind::Resumed),
+        }
+    }
+
     /// A chunk of a file cannot be read: its piece is lost.
     pub(super) fn lost(&mut self, chunk: u64, reason: &str) {
         let Some(info) = &self.info else { return };

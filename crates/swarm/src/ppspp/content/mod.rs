@@ -17,7 +17,7 @@ pub(super) use secure::SecureContent;
 pub(crate) use time::keep_time;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -78,6 +78,8 @@ pub(crate) struct Content {
     pub early: Option<(u64, Box<[u8]>)>,
     /// Pieces that are written.
     pub have: Bitfield,
+    /// Files that changed since they were verified, until they are the content again.
+    pub(super) in_doubt: BTreeSet<usize>,
     /// What goes on with its files.
     pub work: Option<Work>,
     /// Trackers that are asked, or will be again.
@@ -185,6 +187,7 @@ impl Content {
             buffers: None,
             early: None,
             have: Bitfield::new(0),
+            in_doubt: BTreeSet::new(),
             work: None,
             trackers_left: 0,
             is_announce_due: false,

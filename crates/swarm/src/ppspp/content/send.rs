@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anabranch_content::storage::Storage;
+use anabranch_content::storage::{ErrorKind, Storage};
 use anabranch_ppspp::swarm::Transmit;
 use anabranch_transport::datagram::Packet;
 
@@ -146,6 +146,11 @@ impl Content {
         let block = u64::from(info.geometry.block_length());
         let (offset, total) = ((chunk - front) * block, info.geometry.total());
         let len = (run as u64 * block).min(total.checked_sub(offset)?);
+        // It may have been lost since it was promised.
+        let last = info.geometry.piece_at(offset + len.saturating_sub(1));
+        if !(info.geometry.piece_at(offset)..=last).all(|piece| self.have.get(piece)) {
+            return None;
+        }
         let start = self.scratch.len();
         if start + len as usize > SEND_BYTES_MAX.max(block as usize) * 2 {
             // Never more than two bursts' worth of the longest chunks.
@@ -156,11 +161,18 @@ impl Content {
             return None;
         }
         self.scratch.resize(start + len as usize, 0);
-        match storage.read_at(offset, &mut self.scratch[start..]) {
+        // Looked at when it was read: a change before that is noticed.
+        let read = storage.read_at(offset, &mut self.scratch[start..]);
+        match read.and_then(|()| storage.check_seals(offset, len)) {
             Ok(()) => Some(start),
             Err(error) => {
                 self.scratch.truncate(start);
-                self.lost(chunk, &error.to_string());
+                let is_change = matches!(error.kind, ErrorKind::Changed | ErrorKind::Vanished);
+                let is_of = |file: &usize| storage.file_path(*file) == error.path;
+                match (0..storage.info().files.len()).find(is_of).filter(|_| is_change) {
+                    Some(file) => self.file_changed(file),
+                    None => self.lost(chunk, &error.to_string()),
+                }
                 None
             }
         }

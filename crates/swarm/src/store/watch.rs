@@ -1,0 +1,76 @@
+//! Files that were verified and may be edited by anybody since: they are looked at now and then, and one that changed is looked at
+//! until it is the content again. Whoever edits a file may put it back, and a new time alone changes nothing.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_content::bitfield::Bitfield;
+use anabranch_content::storage::Storage;
+
+use super::open::blocking;
+use super::recheck::{self, GoodOf};
+
+/// First and longest wait between two looks at a file that is not the content any more.
+const WATCH_FIRST: Duration = Duration::from_secs(2);
+const WATCH_LAST: Duration = Duration::from_secs(60);
+
+/// A content with files that may change, as who drives it knows it.
+pub(crate) trait Watched {
+    /// Its files; `None` where they are not open, or where it ends.
+    fn watched_files(&self) -> Option<Arc<Storage>>;
+    /// What hashes its pieces, on another thread.
+    fn hasher(&self) -> GoodOf;
+    /// These pieces turned out to be good after all.
+    fn regain(&self, good: &Bitfield);
+    /// Whether all of these pieces count as good.
+    fn has_all(&self, pieces: Range<u32>) -> bool;
+    /// All of a file is good again.
+    fn restored(&self, file: usize);
+}
+
+/// Looks at a file in doubt, whose pieces do not count as good, now and until all of them do.
+pub(crate) async fn keep_watch(content: impl Watched, file: usize) {
+    let mut wait = WATCH_FIRST;
+    while let Some(storage) = content.watched_files() {
+        let (looking, hasher) = (Arc::clone(&storage), content.hasher());
+        let (good, seen) = blocking(move || recheck::look_again(&looking, file, hasher)).await;
+        if content.watched_files().is_none() {
+            return;
+        }
+        if let Some(good) = good.filter(|_| seen == storage.stamp(file)) {
+            content.regain(&good);
+        }
+        loop {
+            // The piece that it shares with its neighbour may be good since that is.
+            if content.has_all(storage.info().pieces_of_file(file)) {
+                return content.restored(file);
+            }
+            if storage.stamp(file) != seen {
+                break;
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(WATCH_LAST);
+            if content.watched_files().is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// The files from the one of this index on that are not what was verified any more, as far as `looks` of them go; and where to go
+/// on, if there are more.
+pub(crate) fn changed_files(storage: &Storage, from: usize, looks: &mut usize) -> (Vec<usize>, Option<usize>) {
+    let info = storage.info();
+    let mut changed = Vec::new();
+    for file in from..info.files.len() {
+        if *looks == 0 {
+            return (changed, Some(file));
+        }
+        *looks -= 1;
+        if !info.pieces_of_file(file).is_empty() && storage.is_seal_broken(file) {
+            changed.push(file);
+        }
+    }
+    (changed, None)
+}
