@@ -102,6 +102,32 @@ fn a_link_leads_to_no_service_of_this_machine() {
     running.interrupt();
 }
 
+/// The same by PPSPP, whose links anybody makes too.
+#[test]
+fn a_ppspp_link_leads_to_no_service_of_this_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = service.local_addr().unwrap().to_string();
+    // The identifier has a line of text in it.
+    let command = format!("{}0d0a464c555348414c4c0d0a{}", "31".repeat(10), "32".repeat(10));
+    let link = format!("ppspp:{command}?cp=1&hf=2&ca=2&cs=1024&cl=5000&dn=x&pe={address}");
+    let mut buffer = [0; 2048];
+    for listen in ["0.0.0.0:0", "127.0.0.1:0"] {
+        let mut running =
+            Running::start(anabranch(dir.path()).args(["get", &link, "--json", "--listen", listen, "--give-up", "1s"]));
+        let unfit = running.event("peer_unfit");
+        assert!(unfit["peer"] == *address && unfit["reason"].as_str().unwrap().contains("--peer"), "{unfit}");
+        while running.line_or_end().is_some() {}
+        service.set_nonblocking(true).unwrap();
+        assert!(service.recv(&mut buffer).is_err(), "a datagram came");
+    }
+    let running = Running::start(anabranch(dir.path()).args(["get", &link, "--json", "--peer", &address]));
+    service.set_nonblocking(false).unwrap();
+    service.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    assert!(service.recv(&mut buffer).unwrap() > 4, "who is named by hand is dialled");
+    running.interrupt();
+}
+
 /// What a GET is answered, head and body.
 fn http_get(address: &str, target: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();

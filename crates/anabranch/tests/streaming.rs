@@ -124,6 +124,30 @@ fn what_was_verified_survives_a_kill_and_is_not_fetched_again() {
     assert!(fs::read(dir.path().join("out/film")).unwrap() == film);
 }
 
+/// `kill -9` of either end, and the same command again, at the same address: nobody knows the old channel, and nobody waits for its end.
+#[test]
+fn either_end_is_killed_and_started_again_at_its_address() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = noise(6_000_000, 8);
+    fs::write(dir.path().join("film"), &bytes).unwrap();
+    let (sharer, links) = share(dir.path(), 1, &["film"]);
+    let at = links[0].split(['?', '&']).find_map(|pair| pair.strip_prefix("pe=")).unwrap().to_owned();
+    let own = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let slow = ["get", &links[0], "--json", "-o", "out", "--limit-down", "1M", "--listen", &own];
+    let mut killed = Running::start(anabranch(dir.path()).args(slow));
+    (0..4).for_each(|_| _ = killed.event("piece"));
+    drop(killed);
+    let mut getter = Running::start(anabranch(dir.path()).args(slow));
+    assert_ne!(getter.event("started")["pieces_have"], 0);
+    (0..4).for_each(|_| _ = getter.event("piece"));
+    drop(sharer);
+    let mut sharer =
+        Running::start(anabranch(dir.path()).args(["share", "--ppspp", "film", "--json", "--listen", &at]));
+    sharer.event("started");
+    getter.event("finished");
+    assert!(fs::read(dir.path().join("out/film")).unwrap() == bytes);
+}
+
 #[test]
 fn who_fetches_serves_others_once_the_source_is_gone() {
     let dir = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@
 //!
 //! | who names it | peers | trackers |
 //! | --- | --- | --- |
-//! | a torrent or magnet link | public, and private ones at ports from 1024 on | the same, and the loopback's; private ones and the loopback's by `/announce` alone |
+//! | a torrent, magnet link or link of PPSPP | public, and private ones at ports from 1024 on | the same, and the loopback's; private ones and the loopback's by `/announce` alone |
 //! | a tracker or peer at a public address, or of SCION | public | where it redirects to: public |
 //! | ... at a private address | public and private | public and private |
 //! | ... of the loopback | these, and of the loopback | the same |
@@ -21,7 +21,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anabranch_paths::Endpoint;
 
-use crate::InfoHash;
 use crate::tracker::{Scheme, TrackerUrl};
 
 /// Ports below this one are for the system's services (RFC 6335 §6).
@@ -131,9 +130,13 @@ pub fn may_name_peer(namer: &Endpoint, address: &Endpoint) -> bool {
     address.socket_addr().port() >= PORT_UNPRIVILEGED_MIN && is_for(address, namer)
 }
 
-/// Whether the peer at `address` may be dialled because a magnet link names it, for a content of these hashes. The loopback only
-/// for a user who listens there and nowhere else (`at_home`).
-pub fn may_link_to_peer(address: &Endpoint, hashes: impl IntoIterator<Item = InfoHash>, at_home: bool) -> bool {
+/// Whether the peer at `address` may be dialled because a link names it, for a content of these hashes. The loopback only for a user who
+/// listens there and nowhere else (`at_home`).
+pub fn may_link_to_peer<H: AsRef<[u8]>>(
+    address: &Endpoint,
+    hashes: impl IntoIterator<Item = H>,
+    at_home: bool,
+) -> bool {
     let is_near = match reach_of(address) {
         Reach::World => false,
         Reach::Site => true,
@@ -141,13 +144,13 @@ pub fn may_link_to_peer(address: &Endpoint, hashes: impl IntoIterator<Item = Inf
         Reach::Host if at_home => true,
         Reach::Host => return false,
     };
-    let is_harmless = !is_near || !hashes.into_iter().any(|hash| holds_a_line(&hash));
+    let is_harmless = !is_near || !hashes.into_iter().any(|hash| holds_a_line(hash.as_ref()));
     address.socket_addr().port() >= PORT_UNPRIVILEGED_MIN && is_harmless
 }
 
 /// Whether a hash has a line of text of its own in it, between two ends of lines: a command is nothing else. Of hashes that nobody
 /// chose, one in ten thousand has.
-pub fn holds_a_line(hash: &InfoHash) -> bool {
+pub fn holds_a_line(hash: &[u8]) -> bool {
     let mut lines = hash.split(|byte| matches!(byte, b'\n' | b'\r'));
     // What comes before the first end of a line belongs to the greeting, and what comes after the last one is no line yet.
     lines.next();

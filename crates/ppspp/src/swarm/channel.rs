@@ -63,6 +63,8 @@ pub(super) struct Channel<P> {
     /// knows it (the libswift paper, §4.1).
     pub opened_at: Instant,
     pub rtt: Duration,
+    /// When the peer, silent though something was asked of it, was last greeted anew, and how long that is waited for.
+    pub greeted: Option<(Instant, Duration)>,
     /// Bytes that datagrams to it may have, without a chunk that is longer by itself.
     pub datagram_len: usize,
     pub beside: Beside,
@@ -180,6 +182,7 @@ impl<P: PeerAddress> Channel<P> {
             remote: 0,
             codec: None,
             proven: false,
+            greeted: None,
             tries: 0,
             opened_at: now,
             rtt: Duration::ZERO,

@@ -234,7 +234,7 @@ impl World {
         while let Some(event) = node.swarm.event() {
             match event {
                 Event::Liar(peer) => node.liars.push(peer),
-                Event::Found(address) => found.push(address),
+                Event::Found { address, .. } => found.push(address),
                 _ => {}
             }
         }

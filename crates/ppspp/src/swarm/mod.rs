@@ -68,8 +68,8 @@ const DATAGRAM_LEN: usize = 1452;
 
 /// Where a peer is: a path to it, for the driver.
 pub trait PeerAddress: Clone + Ord + Debug {
-    /// What other peers can be told of it.
-    fn socket_addr(&self) -> Option<SocketAddr>;
+    /// What `other` can be told of it, if it is any business of that one.
+    fn told_to(&self, other: &Self) -> Option<SocketAddr>;
 
     /// Whether both lead to one peer.
     fn is_same_peer(&self, other: &Self) -> bool {
@@ -84,7 +84,7 @@ pub trait PeerAddress: Clone + Ord + Debug {
 }
 
 impl PeerAddress for SocketAddr {
-    fn socket_addr(&self) -> Option<SocketAddr> {
+    fn told_to(&self, _: &Self) -> Option<SocketAddr> {
         Some(*self)
     }
 }
@@ -110,7 +110,12 @@ pub enum Event<P> {
     /// The peer sent what is not the content's: it is to be banned.
     Liar(P),
     /// A peer told of another; nobody vouches for it.
-    Found(SocketAddr),
+    Found {
+        /// The peer that told.
+        by: P,
+        /// Where the other is.
+        address: SocketAddr,
+    },
     /// The size is known: so many chunks.
     Size(u64),
     /// Everything is stored.
@@ -137,6 +142,8 @@ pub struct Swarm<P, S = MemoryNodes> {
     picker: Picker,
     channels: BTreeMap<ChannelId, Channel<P>>,
     by_peer: BTreeMap<P, ChannelId>,
+    /// Channels that a peer with a proven one opens anew, until they are proven and take its place.
+    successors: BTreeMap<P, ChannelId>,
     /// Channels that are not proven, the oldest first.
     half_open: VecDeque<ChannelId>,
     banned: BTreeSet<P>,
@@ -193,6 +200,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             picker: Picker::RarestFirst(0),
             channels: BTreeMap::new(),
             by_peer: BTreeMap::new(),
+            successors: BTreeMap::new(),
             half_open: VecDeque::new(),
             banned: BTreeSet::new(),
             pinned: BTreeSet::new(),

@@ -1,6 +1,6 @@
 //! How channels begin, are proven, and end (RFC 7574 §3.1, §8.4).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::channel::Channel;
 use super::{BANNED_MAX, Event, HALF_OPEN_MAX, PeerAddress, Swarm, Transmit};
@@ -10,6 +10,10 @@ use crate::wire::{ChannelId, Dialect, Handshake, Message, Messages, Opening, Swa
 
 /// The bit that every packet of QUIC has set in its first byte (RFC 9000 §17): no channel of ours has it, so that both may share a socket.
 const CHANNEL_BIT_CLEAR: ChannelId = 0x4000_0000;
+
+/// How long a peer that has what we lack may be silent before it is greeted anew, and how long that is waited for at most.
+const GREET_FIRST: Duration = Duration::from_secs(2);
+const GREET_LAST: Duration = Duration::from_secs(8);
 
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// Opens a channel to a peer; `false` where there is one, it is banned, or there are too many.
@@ -64,8 +68,17 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         if opening.handshake.channel == 0 {
             return None;
         }
-        let id = match self.by_peer.get(peer) {
+        // A channel that is proven does not move because somebody says so: who was restarted at the same address proves another.
+        let is_other = |id: &ChannelId| {
+            let is_of = |channel: &Channel<P>| channel.proven && channel.remote != opening.handshake.channel;
+            self.channels.get(id).is_some_and(is_of)
+        };
+        let known = match self.by_peer.get(peer) {
+            Some(id) if is_other(id) => self.successors.get(peer),
             // Both opened at once, or the answer was lost: the channel that there is serves both.
+            known => known,
+        };
+        let id = match known {
             Some(id) => *id,
             None if self.channels.len() >= self.channels_max() + HALF_OPEN_MAX => return None,
             None => {
@@ -80,10 +93,6 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         };
         let window = self.live.as_ref().map(|live| live.discard_window());
         let channel = self.channels.get_mut(&id)?;
-        // A channel that is proven does not move because somebody says so.
-        if channel.proven && channel.remote != opening.handshake.channel {
-            return None;
-        }
         channel.dialect = opening.dialect;
         channel.remote = opening.handshake.channel;
         channel.codec = Some(codec);
@@ -116,7 +125,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 break id;
             }
         };
-        self.by_peer.insert(peer.clone(), id);
+        match self.by_peer.contains_key(&peer) {
+            true => _ = self.successors.insert(peer.clone(), id),
+            false => _ = self.by_peer.insert(peer.clone(), id),
+        }
         self.channels.insert(id, Channel::new(peer.clone(), dialect, self.mode, now));
         self.half_open.push_back(id);
         self.changes.push((id, peer, true));
@@ -135,9 +147,29 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
     }
 
+    /// A peer that has what we lack says nothing: it may have been restarted at the same address, where nobody knows our channel. A
+    /// handshake tells: who knows the channel repeats its own answer, and who does not answers with another.
+    pub(super) fn greet_silent(&mut self, now: Instant, id: ChannelId) {
+        // Of a live stream, who is silent is left before that.
+        let is_of_use = |channel: &&mut Channel<P>| channel.is_used && self.live.is_none() && !self.is_paused;
+        let Some(channel) = self.channels.get_mut(&id).filter(is_of_use) else { return };
+        let (silence, wait) = match channel.greeted {
+            Some((at, wait)) => (now.saturating_duration_since(at), (wait * 2).min(GREET_LAST)),
+            None => (channel.control.silence(now), GREET_FIRST),
+        };
+        if silence >= wait && Binmap::next_match(0, 1, &[&channel.has], &[&self.held]).is_some() {
+            channel.greeted = Some((now, wait));
+            self.send_opening(now, id);
+        }
+    }
+
     /// The peer named our channel: it is where it says. The `messages` came with that.
     pub(super) fn prove(&mut self, now: Instant, id: ChannelId, messages: &[u8]) {
         self.half_open.retain(|half| *half != id);
+        let peer = self.channels.get(&id).map(|channel| channel.peer.clone());
+        if let Some(before) = peer.and_then(|peer| self.by_peer.get(&peer).copied()).filter(|before| *before != id) {
+            self.close(before, false);
+        }
         self.make_room(now);
         let proven = self.channels.values().filter(|channel| channel.proven).count();
         if proven >= self.channels_max() {
@@ -173,8 +205,15 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             channel.say(&Message::Handshake(Handshake::closing()), &mut self.out);
         }
         self.changes.push((id, channel.peer.clone(), false));
-        self.by_peer.remove(&channel.peer);
         self.half_open.retain(|half| *half != id);
+        let successor = self.successors.remove(&channel.peer);
+        if successor == Some(id) {
+            return;
+        }
+        match successor {
+            Some(next) => _ = self.by_peer.insert(channel.peer.clone(), next),
+            None => _ = self.by_peer.remove(&channel.peer),
+        }
         if self.counts_rarity() {
             self.availability.remove(&channel.has);
         }

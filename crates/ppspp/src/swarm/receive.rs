@@ -83,6 +83,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             }
         }
         channel.control.received(now, !messages.is_empty());
+        channel.greeted = None;
         // The libswift paper, §3.1: "waits for a reply", and any is one: the peer may have no use for what it got.
         if channel.control.state() == State::PingPong && !messages.is_empty() {
             channel.answered();
@@ -206,6 +207,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 Message::PexV6(address) => self.pex(id, address.into()),
                 // RFC 7574 §8.4: a handshake on an open channel closes it, where it names none.
                 Message::Handshake(handshake) if handshake.channel == 0 => self.close(id, false),
+                // Another end at the same place, which knows nothing of this channel.
+                Message::Handshake(handshake) if handshake.channel != channel.remote => self.close(id, false),
                 // A repetition of the peer's handshake; certificates are nothing to an open swarm.
                 _ => {}
             }
@@ -216,6 +219,6 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     fn pex(&mut self, id: ChannelId, address: std::net::SocketAddr) {
         let Some(channel) = self.channels.get_mut(&id).filter(|channel| channel.pex_left > 0) else { return };
         channel.pex_left -= 1;
-        self.events.push_back(Event::Found(address));
+        self.events.push_back(Event::Found { by: channel.peer.clone(), address });
     }
 }

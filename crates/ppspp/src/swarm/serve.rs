@@ -93,7 +93,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             .channels
             .iter()
             .filter(|(_, channel)| channel.proven && !channel.peer.is_same_peer(&peer))
-            .filter_map(|(_, c)| c.peer.socket_addr())
+            .filter_map(|(_, c)| c.peer.told_to(&peer))
             .collect();
         others.sort_unstable();
         others.dedup();

@@ -149,7 +149,7 @@ impl World {
         while let Some(event) = node.swarm.event() {
             match event {
                 Event::Liar(peer) => node.liars.push(peer),
-                Event::Found(address) => found.push(address),
+                Event::Found { address, .. } => found.push(address),
                 Event::Complete => node.complete_us = Some(self.now_us),
                 Event::Size(chunks) => assert_eq!(chunks, self.chunks),
                 Event::Opened(_) | Event::Closed(_) => {}
@@ -368,7 +368,7 @@ fn absurd_announcements_and_floods_are_bounded() {
     // PEX: sixteen of one answer, no more.
     let flood: Vec<Message<'_>> = (0..500).map(|_| Message::PexV4("192.0.2.1:1".parse().expect("one"))).collect();
     (0..4).for_each(|_| assert_eq!(say(&flood, &mut victim), Some(0)));
-    let found = std::iter::from_fn(|| victim.event()).filter(|event| matches!(event, Event::Found(_))).count();
+    let found = std::iter::from_fn(|| victim.event()).filter(|event| matches!(event, Event::Found { .. })).count();
     assert_eq!(found, channel::PEX_TAKEN_MAX as usize);
     // Requests without end, for what is not there.
     let requests: Vec<Message<'_>> = (0..3000).map(|at| Message::Request(at..at + 1)).collect();
@@ -432,6 +432,63 @@ fn simultaneous_opens_chokes_and_closing() {
     let end_us = world.now_us + 1_000_000;
     world.run(end_us, |_| false);
     assert!(world.nodes.iter().flatten().all(|node| node.swarm.channels.is_empty()));
+}
+
+/// An end that is killed and started again at the same address knows nothing of its channel, and the other knows nothing of that. It goes
+/// on in seconds, whichever end it was.
+#[test]
+fn who_is_restarted_at_the_same_address_goes_on_at_once() {
+    for seeds in [true, false] {
+        let mut world = World::new(2000, 3, 0.01);
+        let (seeder, leecher) = (world.add(true, false), world.add(false, false));
+        world.connect(leecher, seeder);
+        world.run(300_000, |_| false);
+        let (number, other) = if seeds { (seeder, leecher) } else { (leecher, seeder) };
+        let (seed, now) = (world.rng.u64(..), world.now());
+        let anew = if seeds { self::seeder(2000, seed, now) } else { self::leecher(2000, seed, now) };
+        assert!(!world.all_complete());
+        if let Some(node) = &mut world.nodes[number] {
+            node.swarm = anew;
+        }
+        // Who fetches opens a channel: the one that is new, or the one whose channel is closed by what it hears.
+        let until_us = world.now_us + 6_000_000;
+        world.run(until_us, |world| {
+            world.nodes[leecher].as_ref().is_some_and(|node| !node.swarm.has_channel(&address(seeder)))
+        });
+        world.connect(leecher, seeder);
+        let until_us = world.now_us + 6_000_000;
+        world.run(until_us, World::all_complete);
+        assert!(world.all_complete(), "{seeds}");
+        for node in [number, other].map(|number| world.nodes[number].as_ref()) {
+            let swarm = &node.expect("a node").swarm;
+            assert_eq!((swarm.peers().count(), swarm.channels.len()), (1, 1));
+            assert!(swarm.successors.is_empty());
+        }
+    }
+}
+
+/// Nobody takes a channel's place who only says so: the address has to be proven, and what is forged costs a short queue.
+#[test]
+fn forged_handshakes_take_nobodys_place() {
+    let mut world = World::new(500, 4, 0.0);
+    let (seeder, leecher) = (world.add(true, false), world.add(false, false));
+    world.connect(leecher, seeder);
+    world.run(100_000, |_| false);
+    for number in 1..200 {
+        let now = world.now();
+        let node = world.nodes[seeder].as_mut().expect("the seeder");
+        node.swarm.datagram(now, &address(leecher), &opening(500, number));
+        assert!(node.swarm.channels.len() <= 2, "one in wait, whatever is said");
+        world.flush(seeder);
+        let until_us = world.now_us + 5_000;
+        world.run(until_us, |_| false);
+    }
+    world.run(20_000_000, World::all_complete);
+    assert!(world.all_complete());
+    let end_us = world.now_us + 10_000_000;
+    world.run(end_us, |_| false);
+    let swarm = &world.nodes[seeder].as_ref().expect("the seeder").swarm;
+    assert_eq!((swarm.peers().count(), swarm.channels.len()), (1, 1));
 }
 
 /// Peers of libswift's dialects are fetched from, and served.

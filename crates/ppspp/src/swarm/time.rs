@@ -90,6 +90,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         channel.ask_pex(now, needs_more, &mut self.out);
         self.leave_silent(now, id);
+        self.greet_silent(now, id);
         let asked_max = match (self.live.is_some(), self.is_only_one(now, id)) {
             (false, _) => None,
             (true, false) => Some(ASKED_MAX_LIVE),

@@ -21,6 +21,7 @@ use anabranch_transport::{Interfaces, UdpTarget, UtpEndpoint};
 
 use super::{DhtConfig, DhtNode};
 use crate::net::leave::Leave;
+use crate::net::own_addresses::are_at_home;
 use crate::net::ports::is_translated;
 use crate::resources::Resources;
 
@@ -162,8 +163,7 @@ impl Entry {
         now: Instant,
     ) {
         self.asking_until.set(Some(now + ASKING_FOR));
-        let listening = &resources.listening;
-        let at_home = !listening.is_empty() && listening.iter().all(|address| address.ip().is_loopback());
+        let at_home = are_at_home(&resources.listening);
         let mut number = [0; NUMBER_LEN];
         fastrand::Rng::new().fill(&mut number);
         self.by_name.set(node.relayed().map(|_| (number, ANSWERS_BY_NAME_MAX)));
@@ -184,7 +184,7 @@ impl Entry {
                 if let Some(relayed) = relayed.filter(|_| addresses.is_empty()) {
                     node.entry.ask_by_name(&relayed, &host, port, number);
                 }
-                let may = |address: &Endpoint| is_trusted || may_link_to_peer(address, [], at_home);
+                let may = |address: &Endpoint| is_trusted || may_link_to_peer::<&[u8]>(address, [], at_home);
                 addresses.into_iter().filter(may).for_each(|address| node.add_node(address));
             });
         }

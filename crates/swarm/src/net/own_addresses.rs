@@ -33,6 +33,11 @@ pub fn reachable(listening: SocketAddr) -> Vec<SocketAddr> {
     if found.is_empty() { vec![(Ipv4Addr::LOCALHOST, listening.port()).into()] } else { found }
 }
 
+/// Whether who listens there listens to this machine, and to nobody else.
+pub(crate) fn are_at_home(listening: &[SocketAddr]) -> bool {
+    !listening.is_empty() && listening.iter().all(|address| address.ip().is_loopback())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

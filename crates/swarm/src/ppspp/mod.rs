@@ -50,6 +50,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Instant;
 
+use anabranch_bittorrent::reach::may_link_to_peer;
 use anabranch_bittorrent::tracker::{TrackerUrl, UrlError};
 use anabranch_content::info::Info;
 use anabranch_paths::Endpoint;
@@ -74,6 +75,7 @@ pub(crate) use secure::keep_secure_time;
 
 use crate::config::AddOptions;
 use crate::events::{ContentId, EventKind, FailureKind};
+use crate::net::own_addresses::are_at_home;
 use crate::resources::Resources;
 use checkpoint::checkpoint;
 use content::SecureContent;
@@ -120,8 +122,14 @@ pub(crate) fn begin(
     let named: HashSet<TrackerUrl> = options.trackers.iter().filter_map(|url| url.parse().ok()).collect();
     let mut urls = link.trackers.clone();
     urls.extend(options.trackers.iter().filter(|url| !link.trackers.contains(url)).cloned());
-    let peers: Vec<Endpoint> =
-        link.peers.iter().filter_map(|peer| peer.parse().ok()).chain(options.peers.clone()).collect();
+    let at_home = are_at_home(&resources.listening);
+    let (linked, unfit_peers): (Vec<Endpoint>, Vec<Endpoint>) = link
+        .peers
+        .iter()
+        .filter_map(|peer| peer.parse().ok())
+        .partition(|peer| may_link_to_peer(peer, [link.params.swarm_id()], at_home));
+    let unfit_peers: Vec<Endpoint> = unfit_peers.into_iter().filter(|peer| !options.peers.contains(peer)).collect();
+    let peers: Vec<Endpoint> = linked.into_iter().chain(options.peers.clone()).collect();
     let is_known = link.content_len.is_some();
     let named_by_link = link.peers.iter().filter_map(|peer| peer.parse().ok()).collect();
     let is_ours = hashed.is_some() || is_source;
@@ -136,6 +144,7 @@ pub(crate) fn begin(
     if state.live.is_some() {
         state.peers.set_live();
     }
+    unfit_peers.into_iter().for_each(|address| state.tell(EventKind::PeerUnfit { address }));
     for peer in peers {
         state.name_peer(peer, now);
     }

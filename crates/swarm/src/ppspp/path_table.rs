@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anabranch_bittorrent::reach::is_for;
 use anabranch_paths::{Endpoint, Path, ScionAddr, ScionPath};
 use anabranch_ppspp::swarm::PeerAddress;
 use anabranch_scion::socket::ScmpKind;
@@ -61,8 +62,8 @@ impl PathAddress {
 }
 
 impl PeerAddress for PathAddress {
-    fn socket_addr(&self) -> Option<SocketAddr> {
-        self.remote.as_ip()
+    fn told_to(&self, other: &Self) -> Option<SocketAddr> {
+        self.remote.as_ip().filter(|_| is_for(&self.remote, &other.remote))
     }
 
     fn is_same_peer(&self, other: &Self) -> bool {

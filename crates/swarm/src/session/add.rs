@@ -23,6 +23,7 @@ use crate::bittorrent::{announce, dht, dial, open, web_seeds};
 use crate::config::{AddError, AddOptions, Encryption};
 use crate::events::{ContentId, EventKind};
 use crate::hercules as bulk;
+use crate::net::own_addresses::are_at_home;
 use crate::ppspp::{self, Hashed, LiveShare};
 use crate::resources::Resources;
 use crate::session::Contents;
@@ -221,10 +222,9 @@ fn magnet_tiers(magnet: &Magnet) -> Vec<Vec<String>> {
 
 /// The peers that a link names: those that it may name to us, who listen at `listening`, and the others.
 pub(super) fn magnet_peers(magnet: &Magnet, listening: &[SocketAddr]) -> (Vec<Endpoint>, Vec<Endpoint>) {
-    let at_home = !listening.is_empty() && listening.iter().all(|address| address.ip().is_loopback());
     // Host names in x.pe would make a link that one opens look names up; addresses only.
     let named = magnet.peers.iter().filter_map(|peer| parse_peer(peer)).map(|(address, _)| address);
-    named.partition(|peer| may_link_to_peer(peer, magnet.hashes.wire_hashes(), at_home))
+    named.partition(|peer| may_link_to_peer(peer, magnet.hashes.wire_hashes(), are_at_home(listening)))
 }
 
 /// The keys that a link's peers have to prove.

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use anabranch_bittorrent::PeerKey;
+use anabranch_bittorrent::reach::may_name_peer;
 use anabranch_paths::{Endpoint, Host};
 use anabranch_ppspp::swarm::{Allowance, Event as CoreEvent};
 
@@ -96,9 +97,10 @@ impl Content {
                 let others: Vec<PathAddress> = self.paths.ways_to(way.remote).collect();
                 others.iter().for_each(|other| self.core.disconnect(other));
             }
-            CoreEvent::Found(address) => {
+            CoreEvent::Found { by, address } => {
                 let (address, resources) = (address.into(), self.resources());
-                if resources.config.pex && !resources.config.filter.blocks(&address) {
+                let config = &resources.config;
+                if config.pex && !config.filter.blocks(&address) && may_name_peer(&by.remote, &address) {
                     self.peers.heard(address, now);
                     self.wake.notify_one();
                 }
