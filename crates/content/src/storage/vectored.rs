@@ -110,7 +110,8 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Bytes up to the next run of [`HOLE_LEN_MIN`] zeros among the next `len`, and how long that run is.
+    /// Bytes up to the next run of [`HOLE_LEN_MIN`] zeros among the next `len`, and how long that run is. Where all are zeros, a page of
+    /// them is enough: a hole in place of the whole write costs no more than that, and pieces of small contents are no longer than 16 KiB.
     fn next_hole(&self, len: u64) -> (u64, u64) {
         let (mut at, mut zeros) = (0, 0);
         for page in self.pages(len) {
@@ -123,7 +124,8 @@ impl<'a> Cursor<'a> {
             }
             at += page.len() as u64;
         }
-        if zeros >= HOLE_LEN_MIN { (at - zeros, zeros) } else { (len, 0) }
+        let is_all = zeros == len && len >= PAGE_LEN as u64;
+        if zeros >= HOLE_LEN_MIN || is_all { (at - zeros, zeros) } else { (len, 0) }
     }
 
     /// Whether each of the next `len` bytes is in `file` from `offset` already, or nothing is there: a zero, or the file's end.
@@ -277,5 +279,18 @@ mod tests {
             assert!(file.metadata().unwrap().blocks() * 512 < 1 << 18);
             file.write_all_at(&zeros, 0).unwrap();
         }
+    }
+
+    #[test]
+    fn a_write_of_zeros_alone_is_a_hole_from_a_page_on() {
+        let zeros = vec![0; 16 << 10];
+        let next_hole = |len: usize| Cursor::new(&[IoSlice::new(&zeros[..len])]).next_hole(len as u64);
+        assert_eq!(next_hole(zeros.len()), (0, 16 << 10));
+        assert_eq!(next_hole(PAGE_LEN), (0, PAGE_LEN as u64));
+        assert_eq!(next_hole(PAGE_LEN - 1), (PAGE_LEN as u64 - 1, 0));
+        let one = [1; PAGE_LEN];
+        let mixed = [IoSlice::new(&zeros), IoSlice::new(&one)];
+        let len = (zeros.len() + PAGE_LEN) as u64;
+        assert_eq!(Cursor::new(&mixed).next_hole(len), (len, 0), "a short run beside what is written anyway");
     }
 }
