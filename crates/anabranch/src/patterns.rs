@@ -2,11 +2,16 @@
 
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_content::info::Info;
 use clap::builder::ValueParser;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use glob::{MatchOptions, Pattern, PatternError};
+
+use crate::output::Chatter;
 
 /// Files named in an error, so that one sees what to write instead.
 const LISTED_MAX: usize = 5;
@@ -48,10 +53,14 @@ impl FilePattern {
 /// `--exclude` and `--include`, in the order they were given.
 ///
 /// As grep has it: the last pattern that matches decides; what none matches is taken, unless the first one is an `--include`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
     /// Whether what matches is taken.
     rules: Vec<(bool, FilePattern)>,
+    /// Of each rule, whether it decided about anything.
+    decided: Arc<[AtomicBool]>,
+    /// Flags that are on the command line: a pattern of the configuration file need not match everywhere.
+    given: Vec<&'static str>,
 }
 
 impl Selection {
@@ -66,12 +75,31 @@ impl Selection {
         let path = Path::new(&*path.to_string_lossy()).to_path_buf();
         let deciding = self.rules.iter().rposition(|(_, pattern)| pattern.matches(&path));
         let taken = match deciding {
-            Some(rule) => self.rules[rule].0,
+            Some(rule) => {
+                self.decided[rule].store(true, Ordering::Relaxed);
+                self.rules[rule].0
+            }
             None => self.rules.first().is_none_or(|(takes, _)| !takes),
         };
         // Something in the folder may match a pattern that the folder does not.
         let later = &self.rules[deciding.map_or(0, |rule| rule + 1)..];
         !(taken || is_folder && later.iter().any(|(takes, _)| *takes))
+    }
+
+    /// Says which patterns on the command line made no difference, once all was looked through: they may be mistyped.
+    pub(crate) fn tell_idle(&self, chatter: Chatter) {
+        let rules = self.rules.iter().zip(self.decided.iter());
+        for ((takes, pattern), _) in rules.filter(|(_, decided)| !decided.load(Ordering::Relaxed)) {
+            let (flag, what) = if *takes { ("include", "took nothing in") } else { ("exclude", "left nothing out") };
+            if self.given.contains(&flag) {
+                chatter.note(format_args!("`--{flag} {}` {what}", pattern.pattern.as_str()));
+            }
+        }
+    }
+
+    fn new(rules: Vec<(bool, FilePattern)>, given: Vec<&'static str>) -> Self {
+        let decided = rules.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { rules, decided, given }
     }
 }
 
@@ -91,14 +119,17 @@ const SELECTION: [(&str, bool, &str); 2] = [
 
 impl FromArgMatches for Selection {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut rules = Vec::new();
+        let (mut rules, mut given) = (Vec::new(), Vec::new());
         for (flag, takes, _) in SELECTION {
+            if matches.value_source(flag) == Some(ValueSource::CommandLine) {
+                given.push(flag);
+            }
             let indices = matches.indices_of(flag).into_iter().flatten();
             let patterns = matches.get_many::<FilePattern>(flag).into_iter().flatten();
             rules.extend(indices.zip(patterns).map(|(index, pattern)| (index, (takes, pattern.clone()))));
         }
         rules.sort_by_key(|(index, _)| *index);
-        Ok(Self { rules: rules.into_iter().map(|(_, rule)| rule).collect() })
+        Ok(Self::new(rules.into_iter().map(|(_, rule)| rule).collect(), given))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -181,8 +212,9 @@ mod tests {
     #[test]
     fn folders_are_looked_into_where_something_in_them_may_be_taken() {
         let rule = |takes, text: &str| (takes, text.parse().unwrap());
-        let pruned =
-            |rules: &[(bool, FilePattern)]| Selection { rules: rules.to_vec() }.leaves_out(Path::new("t/sub"), true);
+        let pruned = |rules: &[(bool, FilePattern)]| {
+            Selection::new(rules.to_vec(), Vec::new()).leaves_out(Path::new("t/sub"), true)
+        };
         assert!(pruned(&[rule(false, "sub")]) && !pruned(&[rule(false, "*.o")]));
         assert!(
             !pruned(&[rule(false, "sub"), rule(true, "*.mkv")]) && pruned(&[rule(true, "*.mkv"), rule(false, "sub")])
@@ -196,7 +228,7 @@ mod tests {
         use std::os::unix::ffi::OsStrExt;
         let path = Path::new(std::ffi::OsStr::from_bytes(b"t/caf\xe9.txt"));
         let rules = vec![(false, "caf?.txt".parse().unwrap())];
-        assert!(Selection { rules }.leaves_out(path, false));
+        assert!(Selection::new(rules, Vec::new()).leaves_out(path, false));
     }
 
     #[test]

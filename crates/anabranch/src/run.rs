@@ -588,6 +588,32 @@ impl Watch {
         self.contents.len() == 1 && !(self.shares_on && kind != FailureKind::Internal && goes_on())
     }
 
+    /// Whether people are told of what fails when it does, so that the command's last word need not repeat it: other contents go on,
+    /// or, by the caller's word, this one.
+    pub(crate) fn tells_at_once(&self, goes_on: bool) -> bool {
+        (goes_on || self.contents.len() > 1) && !self.json && !self.chatter.quiet
+    }
+
+    /// The last word about the contents that failed, if any did.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        let failed = self.contents.values().filter_map(|content| Some((&content.name, content.failed.as_ref()?)));
+        let failed: Vec<_> = failed.collect();
+        let (first, (kind, reason)) = failed.first()?;
+        let several = format!("{} of {} contents failed", failed.len(), self.contents.len());
+        let is_told = self.tells_at_once(false);
+        let message = match failed.len() {
+            1 if is_told => format!("{first} failed: see above"),
+            1 => format!("{first}: {reason}"),
+            _ if is_told => format!("{several}: see above"),
+            _ => several,
+        };
+        let mut failure = Failure::new((*kind).into(), message);
+        if failed.len() > 1 && !is_told {
+            failure.details = failed.iter().map(|(name, (_, reason))| format!("{name}: {reason}")).collect();
+        }
+        Some(failure)
+    }
+
     /// Says once why a peer that cannot read hybrid torrents gets nothing of one.
     fn hint(&mut self, session: &Session, id: ContentId, peer: &str, peer_id: &[u8; 20]) -> Result<(), Failure> {
         let is_hybrid = || session.info(id).is_some_and(|info| info.version == Version::Hybrid);
@@ -650,8 +676,12 @@ impl Watch {
                 Verdict::Tell(reason) => self.report(id, "waiting", json!({ "reason": reason }), &reason)?,
                 Verdict::GiveUp(kind, reason) => {
                     content.failed = Some((kind, reason.clone()));
+                    let text = format!("error: {reason}");
                     let (_, fields) = events::json(&EventKind::Failed { kind, reason });
-                    self.tell(id, "error", fields)?;
+                    match self.tells_at_once(false) {
+                        true => self.report(id, "error", fields, &text)?,
+                        false => self.tell(id, "error", fields)?,
+                    }
                     // It goes whoever waits for that.
                     drop(session.remove(id, Data::Keep));
                 }

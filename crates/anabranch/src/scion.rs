@@ -8,7 +8,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use anabranch_paths::{Endpoint, IsdAs, PathFilter, PathIdPrefix, ScionAddr};
+use anabranch_paths::{Endpoint, IsdAs, PathFilter, PathIdPrefix, PolicyFile, ScionAddr};
 use anabranch_scion::lookup::{PathLookup, Source, daemon_address_from_env};
 use anabranch_swarm::{BUFFER_BYTES_DEFAULT, KnownHosts, ScionConfig};
 use anabranch_transport::known_keys::{KnownKeys, KnownKeysError};
@@ -41,6 +41,10 @@ pub(crate) async fn config(
     if listen.len() > 1 {
         return Err(Failure::usage(ONE_ADDRESS));
     }
+    // What is wrong with these files is told where nothing goes over SCION, too.
+    let policy = policy(&flags.scion.paths)?;
+    let key = flags.scion.key.as_deref().map(Identity::open).transpose();
+    let key = key.map_err(|error| Failure::new(Code::Storage, error))?;
     if flags.guard.proxy.is_some() {
         return Ok(None);
     }
@@ -65,8 +69,8 @@ pub(crate) async fn config(
     let budget = QuicBudget::new(run::memory(flags, true).quic_bytes);
     let allowed = guard::allowed(flags)?;
     let own = |local| {
-        let identity = match &flags.scion.key {
-            Some(path) => Identity::open(path),
+        let identity = match key {
+            Some(key) => Ok(key),
             None => kept_identity(local, chatter),
         };
         let congestion = match flags.scion.congestion {
@@ -75,7 +79,7 @@ pub(crate) async fn config(
         };
         Ok(Own { identity: identity?, allowed, congestion, budget })
     };
-    let opened = match open(&flags.scion.paths, &flags.scion.path, listen.first().copied(), own).await {
+    let opened = match open((&flags.scion.paths, policy), &flags.scion.path, listen.first().copied(), own).await {
         Ok(mut config) if flags.multipath.interactive => {
             ask_for_paths(&mut config, &named).await?;
             Ok(config)
@@ -129,6 +133,7 @@ pub(crate) async fn bulk_config(
     if listen.len() > 1 {
         return Err(Failure::usage(ONE_ADDRESS));
     }
+    let policy = policy(&flags.scion)?;
     let is_asked_for = is_asked_for || !listen.is_empty() || flags.scion.sciond.is_some();
     if !is_asked_for && !is_offered && daemon_address_from_env().is_none() {
         return Ok(None);
@@ -141,7 +146,7 @@ pub(crate) async fn bulk_config(
             budget: QuicBudget::new(BUFFER_BYTES_DEFAULT),
         })
     };
-    match open(&flags.scion, &flags.path, listen.first().copied(), own).await {
+    match open((&flags.scion, policy), &flags.path, listen.first().copied(), own).await {
         Ok(config) => Ok(Some(config)),
         Err(failure) if !is_asked_for => {
             chatter.note(format_args!("without SCION: {failure}"));
@@ -151,14 +156,17 @@ pub(crate) async fn bulk_config(
     }
 }
 
+fn policy(flags: &PathFlags) -> Result<Option<PolicyFile>, Failure> {
+    flags.policy.as_deref().map(read_policy).transpose()
+}
+
 async fn open(
-    paths: &PathFlags,
+    (paths, policy): (&PathFlags, Option<PolicyFile>),
     only: &[PathIdPrefix],
     listen: Option<ScionAddr>,
     own: impl FnOnce(ScionAddr) -> Result<Own, IdentityError>,
 ) -> Result<ScionConfig, Failure> {
     let network = |error: &dyn std::fmt::Display| Failure::new(Code::Network, error);
-    let policy = paths.policy.as_deref().map(read_policy).transpose()?;
     let source = Source::find(paths.sciond.as_deref()).map_err(|error| network(&error))?;
     let lookup = PathLookup::start(source).await.map_err(|error| network(&error))?;
     let ours = lookup.local_as().isd_as;

@@ -109,6 +109,7 @@ fn a_command_that_fails_is_told_and_costs_nothing_but_the_exit_code() {
         let arguments = get(&address, &[&magnet, "-o", "out", "--on-complete", command]);
         let (code, _, stderr) = run(dir.path(), &arguments);
         assert!(code == 1 && stderr.contains("error: one.bin: ") && stderr.contains(needle), "{code} {stderr}");
+        assert_eq!(stderr.matches("--on-complete").count(), 1, "{stderr}");
         let (code, stdout, _) = run(dir.path(), &[&arguments[..], &["--json"]].concat());
         let ends = events(&stdout, "on_complete");
         assert_eq!((code, ends.len(), &ends[0]["exit_code"]), (1, 1, &exit_code));

@@ -5,10 +5,10 @@ mod common;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use common::{anabranch, assert_same, finish, get, noise, run, share, tree};
+use common::{Running, anabranch, assert_same, finish, get, noise, run, share, tree};
 use serde_json::Value;
 
 /// Names that this file system holds and that others take for each other, drop or refuse.
@@ -162,11 +162,85 @@ fn patterns_choose_what_goes_in_and_a_dry_run_lists_it() {
     let (code, _, stderr) = run(dir.path(), &["create", "tree", "--exclude", "["]);
     assert!(code == 2 && stderr.contains("--exclude"), "{stderr}");
     let (code, _, stderr) = run(dir.path(), &["create", "tree", "--exclude", "*"]);
-    assert!(code == 3 && stderr.contains("holds no bytes"), "{stderr}");
+    assert!(code == 3 && stderr.contains("what --exclude and --include leave of tree holds no bytes"), "{stderr}");
+    let (code, _, stderr) = run(dir.path(), &["create", "tree", "--include", "zzz*"]);
+    assert!(code == 3 && stderr.contains("what --exclude and --include leave of tree holds no bytes"), "{stderr}");
+    // Who misspelt a pattern is told; what stands in the environment need not match everywhere.
+    let told = ["create", "tree", "--dry-run", "--exclude", "*.txt", "--exclude", "zzz*", "--include", "yyy*"];
+    let (code, _, stderr) = run(dir.path(), &told);
+    assert!(code == 0 && stderr.contains("`--exclude zzz*` left nothing out"), "{stderr}");
+    assert!(stderr.contains("`--include yyy*` took nothing in") && !stderr.contains("`--exclude *.txt`"), "{stderr}");
+    let mut usual = anabranch(dir.path());
+    let (code, _, stderr) = finish(usual.env("ANABRANCH_EXCLUDE", "zzz*").args(["create", "tree", "--dry-run"]));
+    assert!(code == 0 && !stderr.contains("zzz"), "{stderr}");
     // Shared with patterns, the rest is nowhere to be had.
     let (_sharer, address, magnet) = share(dir.path(), &["tree", "--exclude", "sub"]);
     assert_eq!(run(dir.path(), &get(&address, &[&magnet, "-o", "out"])).0, 0);
     assert!(dir.path().join("out/tree/a.bin").exists() && !dir.path().join("out/tree/sub").exists());
+}
+
+#[test]
+fn patterns_choose_what_is_shared_by_ppspp() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    let pipe = dir.path().join("tree/pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let ppspp = ["share", "--ppspp", "--listen", "127.0.0.1:0", "--json"];
+    let (code, _, stderr) = run(dir.path(), &[&ppspp[..], &["tree"]].concat());
+    assert!(code == 3 && stderr.contains("tree/pipe is a pipe") && stderr.contains("--exclude"), "{stderr}");
+    // One after the other, from the trees of hashes that are kept from run to run.
+    let choices = [&["--exclude", "pipe"][..], &["--exclude", "pipe", "--exclude", "sub"], &["--include", "*.bin"]];
+    for (number, choice) in choices.into_iter().chain([choices[0]]).enumerate() {
+        let sharing = [&ppspp[..], &["tree"], choice].concat();
+        let mut sharer = Running::start(anabranch(dir.path()).args(sharing));
+        let link = sharer.event("started")["link"].as_str().unwrap().to_owned();
+        let out = format!("out-{number}");
+        let (code, _, stderr) = run(dir.path(), &["get", &link, "-o", &out, "--listen", "127.0.0.1:0"]);
+        assert_eq!(code, 0, "{choice:?}: {stderr}");
+        let there = |path: &str| dir.path().join(&out).join("tree").join(path).exists();
+        let found = ["a.bin", "empty", "sub/b.txt", "sub/deep/c.bin", "pipe"].map(there);
+        let expected = match number {
+            1 => [true, true, false, false, false],
+            2 => [true, false, false, true, false],
+            _ => [true, true, true, true, false],
+        };
+        assert_eq!(found, expected, "{choice:?}");
+    }
+    let (code, _, stderr) = run(dir.path(), &[&ppspp[..], &["tree", "--exclude", "*"]].concat());
+    assert!(code == 3 && stderr.contains("what --exclude and --include leave of "), "{stderr}");
+    // A file that is named itself goes, as in a torrent.
+    let file = [&ppspp[..], &["tree/a.bin", "--exclude", "*.bin"]].concat();
+    Running::start(anabranch(dir.path()).args(file)).event("started");
+}
+
+#[test]
+fn holes_of_small_contents_arrive_as_holes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hole");
+    let file = fs::File::create(&path).unwrap();
+    file.set_len(5 << 20).unwrap();
+    file.write_all_at(b"end", 3_000_000).unwrap();
+    drop(file);
+    let (_sharer, address, magnet) = share(dir.path(), &["hole", "--piece-length", "16KiB"]);
+    let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", "out"]));
+    assert_eq!(code, 0, "{stderr}");
+    let there = dir.path().join("out/hole");
+    assert!(fs::read(&there).unwrap() == fs::read(&path).unwrap());
+    let blocks = fs::metadata(&there).unwrap().blocks();
+    assert!(blocks * 512 < 1 << 18, "{blocks} blocks of 512 bytes");
+}
+
+#[test]
+fn files_and_links_are_counted_alike_wherever_they_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    symlink("a.bin", dir.path().join("tree/link")).unwrap();
+    let (_, _, stderr) = run(dir.path(), &["create", "tree"]);
+    assert!(stderr.contains(" in 6 files and links"), "{stderr}");
+    let (_, listed, _) = run(dir.path(), &["get", "tree.torrent", "--list"]);
+    assert!(listed.starts_with("6 files of tree"), "{listed}");
+    let (_, shown, _) = run(dir.path(), &["show", "tree.torrent"]);
+    assert!(shown.lines().any(|line| line.split_whitespace().eq(["files", "6"])), "{shown}");
 }
 
 #[test]

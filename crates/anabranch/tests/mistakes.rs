@@ -219,6 +219,29 @@ fn mistakes_are_named_wherever_they_are_made() {
 }
 
 #[test]
+fn numbers_below_zero_are_no_flags() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut made = 0;
+    for (name, _) in COMMANDS {
+        let (_, help, _) = run(dir.path(), &[name, &["--help"]].concat());
+        let is_number = |line: &&str| {
+            ["<N>", "<RATE>", "<RATIO>", "<SIZE>", "<TIME>", "<PORT>"].iter().any(|value| line.contains(value))
+        };
+        let flags = help
+            .lines()
+            .filter(is_number)
+            .filter_map(|line| line.split_whitespace().find(|word| word.starts_with("--")));
+        for (flag, value) in flags.flat_map(|flag| ["-1", "-1s", "-2.5M"].map(|value| (flag, value))) {
+            let (code, _, stderr) = run(dir.path(), &[name, &[flag, value]].concat());
+            let told = format!("invalid value '{value}' for '{flag} <");
+            assert!(code == 2 && stderr.contains(&told) && !stderr.contains("tip:"), "{name:?} {flag}: {stderr}");
+            made += 1;
+        }
+    }
+    assert!(made > 100, "the help was read: {made}");
+}
+
+#[test]
 #[ignore = "makes every mistake, which takes minutes"]
 fn every_mistake_is_named() {
     let dir = tempfile::tempdir().unwrap();

@@ -201,6 +201,30 @@ fn a_place_that_cannot_be_written_ends_get_at_once() {
     assert_same(dir.path(), &files);
 }
 
+#[test]
+fn what_fails_beside_others_is_told_once_and_the_others_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    torrent(dir.path());
+    tree(dir.path());
+    let (_sharer, peer, _) = share(dir.path(), &["tree", "--torrent-out", "tree.torrent"]);
+    fs::create_dir_all(dir.path().join("out/one.bin")).unwrap();
+    let two = |rest: &[&str]| run(dir.path(), &get(&peer, &[&["one.torrent", "tree.torrent"], rest].concat()));
+    let (code, _, stderr) = two(&["-o", "out"]);
+    assert!(code == 5 && stderr.contains("tree: complete"), "{code} {stderr}");
+    assert_eq!(stderr.matches("one.bin: error: ").count(), 1, "{stderr}");
+    assert!(stderr.ends_with("\nerror: one.bin failed: see above\n"), "{stderr}");
+    // Where notes are not wanted, the last word says why.
+    let (code, _, quiet) = two(&["-o", "out", "--quiet"]);
+    assert!(code == 5 && quiet.starts_with("error: one.bin: ") && quiet.lines().count() == 1, "{quiet}");
+    fs::create_dir_all(dir.path().join("none/one.bin")).unwrap();
+    fs::create_dir_all(dir.path().join("none/tree/a.bin")).unwrap();
+    let (code, _, stderr) = two(&["-o", "none"]);
+    assert!(code == 5 && stderr.ends_with("\nerror: 2 of 2 contents failed: see above\n"), "{stderr}");
+    let (code, _, quiet) = two(&["-o", "none", "--quiet"]);
+    assert!(code == 5 && quiet.starts_with("error: 2 of 2 contents failed\n  "), "{quiet}");
+    assert!(quiet.lines().count() == 3 && quiet.contains("\n  one.bin: "), "{quiet}");
+}
+
 /// A tracker that answers each announce with what the test says, in turn: the port of a peer, or nobody.
 fn tracker(answers: Receiver<Option<u16>>, asked: Sender<()>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -139,7 +139,7 @@ pub(crate) enum Command {
 
 /// All commands and flags.
 pub(crate) fn command() -> clap::Command {
-    let answerable = |command: clap::Command| command.mut_args(answerable);
+    let answerable = |command: clap::Command| command.mut_args(|arg| signed(answerable(arg)));
     let show = |show: clap::Command| show.mut_arg("json", |json| json.help("Print one JSON object"));
     let live = |live: clap::Command| {
         live.mut_arg("key", |key| {
@@ -168,6 +168,16 @@ fn answerable(arg: Arg) -> Arg {
         .value_name("yes|no")
         .hide_default_value(true)
         .hide_possible_values(true)
+}
+
+/// Names of values that are numbers.
+const NUMBERS: [&str; 9] = ["N", "N,N-M", "N|ID", "ID", "PORT", "RATE", "RATIO", "SIZE", "TIME"];
+
+/// A number below zero reaches the flag's own parser, which says what to write, and is not taken for a flag.
+fn signed(arg: Arg) -> Arg {
+    let name = arg.get_value_names().and_then(|names| names.first());
+    let is_number = arg.get_long().is_some() && name.is_some_and(|name| NUMBERS.contains(&name.as_str()));
+    if is_number { arg.allow_hyphen_values(true) } else { arg }
 }
 
 #[cfg(test)]

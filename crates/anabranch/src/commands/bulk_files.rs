@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anabranch_content::create::Filter;
-use anabranch_swarm::bulk::files::{FileSource, Folder, FolderOptions, Scan, ScanError};
+use anabranch_swarm::bulk::files::{FileSource, Folder, FolderOptions, Problem, Scan, ScanError};
 use anabranch_swarm::bulk::{Destinations, Source};
 
 use crate::exit::{Code, Failure};
@@ -22,9 +21,8 @@ pub(crate) fn scan(
     canceled: &AtomicBool,
     chatter: Chatter,
 ) -> Result<Arc<dyn Source>, Failure> {
-    let rules = Some(selection.clone()).filter(|rules| !rules.is_empty());
-    let filter = rules.map(|rules| Filter::new(move |path, is_folder| rules.leaves_out(path, is_folder)));
-    let scan = Scan::of(paths, filter.as_ref(), canceled).map_err(|error| scan_failure(&error))?;
+    let scan = Scan::of(paths, super::filter(selection).as_ref(), canceled);
+    let scan = scan.map_err(|error| named_failure(paths, &error).unwrap_or_else(|| scan_failure(&error)))?;
     let (skipped, count) = scan.skipped();
     for (path, why) in skipped.iter().take(NAMED_MAX) {
         chatter.note(format_args!(
@@ -39,10 +37,19 @@ pub(crate) fn scan(
     if scan.excluded() > 0 {
         chatter.note(format_args!("left out as asked: {} files and folders", scan.excluded()));
     }
+    selection.tell_idle(chatter);
     if scan.entries() == 0 {
         return Err(Failure::input("there is nothing to send"));
     }
     Ok(Arc::new(FileSource::new(scan).map_err(Failure::input)?))
+}
+
+/// Where what cannot be sent is but a path that was named and cannot be read: no pattern leaves that out.
+fn named_failure(paths: &[PathBuf], error: &ScanError) -> Option<Failure> {
+    let ScanError::Problems(list, 0) = error else { return None };
+    let [(path, Problem::Unreadable(error))] = &list[..] else { return None };
+    let message = || format!("cannot read {}: {error}; give a file or a folder", path.display());
+    paths.contains(path).then(|| Failure::input(message()))
 }
 
 /// What cannot be sent, all of it.

@@ -12,7 +12,7 @@ use anabranch_content::metainfo::Metainfo;
 use serde_json::{Value, json};
 
 use super::show::version_name;
-use super::{create_failure, create_options};
+use super::{create_failure, create_options, real_path};
 use crate::cli::CreateFlags;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter, one_line};
@@ -36,6 +36,7 @@ pub(crate) fn run(flags: &CreateFlags, chatter: Chatter) -> Result<Code, Failure
     if to_stdout && flags.json {
         return Err(Failure::usage("`-o -` and `--json` both write to standard output: give one of them"));
     }
+    real_path(&flags.path, "a file or a folder")?;
     if flags.dry_run {
         return dry_run(flags, &options, chatter);
     }
@@ -48,6 +49,7 @@ pub(crate) fn run(flags: &CreateFlags, chatter: Chatter) -> Result<Code, Failure
     let created = created.map_err(|error| create_failure(&error))?;
     let survey = &created.survey;
     tell_left_out(survey, chatter);
+    flags.make.selection.tell_idle(chatter);
     if to_stdout {
         output::raw(&created.metainfo)?;
         return Ok(Code::Success);
@@ -69,6 +71,7 @@ pub(crate) fn run(flags: &CreateFlags, chatter: Chatter) -> Result<Code, Failure
 fn dry_run(flags: &CreateFlags, options: &CreateOptions, chatter: Chatter) -> Result<Code, Failure> {
     let survey = survey(&flags.path, options).map_err(|error| create_failure(&error))?;
     tell_left_out(&survey, chatter);
+    flags.make.selection.tell_idle(chatter);
     if flags.json {
         output::line(survey_json(&survey, options, None))?;
         return Ok(Code::Success);

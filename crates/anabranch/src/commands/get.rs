@@ -321,11 +321,15 @@ impl Fetching<'_> {
         let Ended { torrent, exit_code, failure } = ended;
         let name = self.watch.contents.get(&torrent).map_or("", |content| &content.name);
         let reason = failure.map(|failure| format!("the command of --on-complete {failure}"));
+        let is_told = self.watch.tells_at_once(self.flags.seed);
         if let Some(reason) = &reason {
-            self.failed_hook.get_or_insert(format!("{name}: {reason}"));
+            self.failed_hook.get_or_insert_with(|| match is_told {
+                true => "a command of --on-complete failed: see above".to_owned(),
+                false => format!("{name}: {reason}"),
+            });
         }
         let fields = json!({ "exit_code": exit_code, "reason": reason });
-        match reason {
+        match reason.filter(|_| is_told) {
             Some(reason) => self.watch.report(torrent, "on_complete", fields, &reason),
             None => self.watch.tell(torrent, "on_complete", fields),
         }
@@ -366,9 +370,8 @@ impl Fetching<'_> {
         if is_busy || contents().any(|content| !content.is_over()) {
             return None;
         }
-        let failed = contents().find_map(|content| content.failed.as_ref().map(|failed| (&content.name, failed)));
-        if let Some((name, (kind, reason))) = failed {
-            return Some(Err(Failure::new((*kind).into(), format!("{name}: {reason}"))));
+        if let Some(failure) = self.watch.failure() {
+            return Some(Err(failure));
         }
         if self.flags.seed && contents().any(|content| !content.stopped) {
             return None;

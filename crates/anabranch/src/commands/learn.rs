@@ -136,9 +136,8 @@ async fn ask(
         if learnt.iter().all(Option::is_some) {
             return Ok(learnt.into_iter().flatten().collect());
         }
-        let failed = watch.contents.values().find_map(|content| Some((&content.name, content.failed.as_ref()?)));
-        if let Some((name, (kind, reason))) = failed {
-            return Err(Failure::new((*kind).into(), format!("{name}: {reason}")));
+        if let Some(failure) = watch.failure() {
+            return Err(failure);
         }
     }
 }

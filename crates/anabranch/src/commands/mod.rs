@@ -28,7 +28,7 @@ pub(crate) mod tracker;
 pub(crate) mod verify;
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anabranch_content::create::{CreateError, CreateOptions, Filter};
 use anabranch_content::info::Info;
@@ -37,6 +37,7 @@ use anabranch_content::metainfo::limits::URLS_MAX;
 
 use crate::cli::MakeFlags;
 use crate::exit::{Code, Failure};
+use crate::patterns::Selection;
 
 /// How a torrent is made, as the flags say.
 fn create_options(flags: &MakeFlags) -> Result<CreateOptions, Failure> {
@@ -45,7 +46,6 @@ fn create_options(flags: &MakeFlags) -> Result<CreateOptions, Failure> {
             .map_err(|_| Failure::usage("`--piece-length` must be a power of two from 16KiB to 128MiB"))
     });
     check_web_seeds(&flags.web_seed)?;
-    let selection = Some(flags.selection.clone()).filter(|selection| !selection.is_empty());
     Ok(CreateOptions {
         version: flags.version.0,
         piece_length: piece_length.transpose()?,
@@ -55,9 +55,15 @@ fn create_options(flags: &MakeFlags) -> Result<CreateOptions, Failure> {
         source: flags.source.clone(),
         times: flags.times,
         web_seeds: flags.web_seed.clone(),
-        filter: selection.map(|rules| Filter::new(move |path, is_folder| rules.leaves_out(path, is_folder))),
+        filter: filter(&flags.selection),
         ..CreateOptions::default()
     })
+}
+
+/// What is left out of folders, as the flags say.
+fn filter(selection: &Selection) -> Option<Filter> {
+    let rules = Some(selection.clone()).filter(|rules| !rules.is_empty());
+    rules.map(|rules| Filter::new(move |path, is_folder| rules.leaves_out(path, is_folder)))
 }
 
 /// Trackers by tier, as a flag has them: one tier each time it is given, its trackers with commas between them. They are tried in
@@ -126,6 +132,12 @@ fn create_failure(error: &CreateError) -> Failure {
     let mut failure = Failure::new(code, error);
     failure.details = details;
     failure
+}
+
+/// The path that was named, without links; or why nothing can be made of it.
+fn real_path(path: &Path, wanted: &str) -> Result<PathBuf, Failure> {
+    path.canonicalize()
+        .map_err(|error| Failure::input(format!("cannot read {}: {error}; give {wanted}", path.display())))
 }
 
 /// The first file that is not below `dir` with the length it should have.

@@ -112,8 +112,10 @@ fn check(flags: &ReceiveFlags, is_output: bool) -> Result<(), Failure> {
     if is_output && !flags.allow.is_empty() {
         return Err(Failure::usage("`-o -` takes one file, and with --allow many may come: give a folder"));
     }
-    if !is_output && flags.dir.symlink_metadata().is_ok() && !flags.dir.is_dir() {
-        let message = format!("{} is no folder: choose another (-o), or move it away", flags.dir.display());
+    // What of the folder's path is there: the rest is made.
+    let there = flags.dir.ancestors().find(|place| place.symlink_metadata().is_ok());
+    if let Some(place) = there.filter(|place| !is_output && !place.is_dir()) {
+        let message = format!("{} is no folder: choose another (-o), or move it away", place.display());
         return Err(Failure::new(Code::Storage, message));
     }
     Ok(())

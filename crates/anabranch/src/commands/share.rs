@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 
 use super::create::{save, tell_left_out, tell_v1_link};
-use super::{create_failure, create_options, first_misfit, tiers};
+use super::{create_failure, create_options, filter, first_misfit, real_path, tiers};
 use crate::bulk::options::identity;
 use crate::cli::{DialectChoice, SessionFlags, ShareFlags};
 use crate::exit::{Code, Failure};
@@ -89,6 +89,7 @@ pub(crate) fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Fail
                 };
                 add(&session, &flags, shared, &peers, &mut watch)?;
             }
+            flags.make.selection.tell_idle(chatter);
             tokio::select! {
                 ended = follow(&session, events, &flags, &mut watch) => ended,
                 () = interrupted.notified() => Ok(Code::Success),
@@ -104,7 +105,9 @@ pub(crate) fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Fail
 /// Flags of `share` about how a torrent is made that `edit` has too: they change one that is made.
 const EDITED: [&str; 4] = ["web-seed", "private", "comment", "source"];
 /// The others.
-const MADE: [&str; 5] = ["version", "piece-length", "times", "exclude", "include"];
+const MADE: [&str; 3] = ["version", "piece-length", "times"];
+/// Flags about what of a folder is shared, by a torrent or by PPSPP.
+const CHOSEN: [&str; 2] = ["exclude", "include"];
 /// Flags about torrents that are made already.
 const FOUND: [&str; 2] = ["data", "no-verify"];
 
@@ -154,7 +157,7 @@ fn check_given(flags: &ShareFlags, made: usize) -> Result<(), Failure> {
                 "`--{flag}` is about the torrent that is made of a PATH, and {torrent} is made already: `anabranch edit` changes it"
             )));
         }
-        if let Some(flag) = given.first_of(&MADE) {
+        if let Some(flag) = given.first_of(&MADE).or_else(|| given.first_of(&CHOSEN)) {
             return Err(Failure::usage(format!(
                 "`--{flag}` is about the torrent that is made of a PATH, and {torrent} is made already: give the file or folder \
                  instead"
@@ -178,9 +181,7 @@ async fn hash(
     chatter: Chatter,
     interrupted: &Notify,
 ) -> Result<Option<Hashed>, Failure> {
-    let path = path
-        .canonicalize()
-        .map_err(|error| Failure::input(format!("cannot read {}: {error}; give a file or a folder", path.display())))?;
+    let path = real_path(path, "a file or a folder")?;
     refuse_root(&path)?;
     let chunk_len = flags.chunk_length.map_or(CHUNK_LEN_DEFAULT, |Size(bytes)| bytes as u32);
     let dialect = match flags.dialect {
@@ -188,7 +189,7 @@ async fn hash(
         DialectChoice::Libswift => Dialect::Draft10,
     };
     let tree_dir = settings::cache_folder().map(|cache| cache.join("trees"));
-    let options = HashOptions { chunk_len, dialect, tree_dir };
+    let options = HashOptions { chunk_len, dialect, tree_dir, filter: filter(&flags.make.selection) };
     let mut meter = Meter::new(chatter, "hashing");
     let cancel = Arc::new(AtomicBool::new(false));
     let canceled = Arc::clone(&cancel);
@@ -290,9 +291,7 @@ async fn prepare(
     if is_torrent(path) {
         return torrent(path, flags).map(Some);
     }
-    let path = path.canonicalize().map_err(|error| {
-        Failure::input(format!("cannot read {}: {error}; give a file, a folder or a .torrent file", path.display()))
-    })?;
+    let path = real_path(path, "a file, a folder or a .torrent file")?;
     refuse_root(&path)?;
     let options = create_options(&flags.make)?;
     let mut meter = Meter::new(chatter, "hashing");

@@ -154,7 +154,7 @@ fn torrent_text(metainfo: &Metainfo, pads: bool) -> String {
     }
     field(&mut text, "magnet", metainfo.magnet());
     metainfo.magnet().v1_only().iter().for_each(|magnet| field(&mut text, "magnet v1", magnet));
-    field(&mut text, "files", info.regular_files().count());
+    field(&mut text, "files", numbered(info).count());
     for file in info.files.iter().filter(|file| pads || file.kind != FileKind::Pad) {
         let mut path = file.path.display().to_string();
         match &file.kind {

@@ -144,6 +144,15 @@ pub enum CreateError {
         /// Which.
         path: PathBuf,
     },
+    /// The filter leaves nothing to hash.
+    #[error(
+        "what --exclude and --include leave of {path} holds no bytes to share; change or leave out a pattern",
+        path = path.display()
+    )]
+    AllExcluded {
+        /// What was to be shared.
+        path: PathBuf,
+    },
     /// Not a name for a file.
     #[error(
         "{name:?} cannot be a torrent's name; choose a single file name, without slashes, and none of BitComet's padding"
@@ -216,7 +225,8 @@ fn prepare(path: &Path, options: &CreateOptions) -> Result<(Layout, Survey), Cre
     // Sparse files can claim more than 64 bits together; the layout refuses them then.
     let length = entries.iter().map(Entry::length).fold(0, u64::saturating_add);
     if length == 0 {
-        return Err(CreateError::Empty { path: path.into() });
+        let path = path.into();
+        return Err(if excluded > 0 { CreateError::AllExcluded { path } } else { CreateError::Empty { path } });
     }
     let mut real = fs::canonicalize(path).map_err(|source| CreateError::Unreadable { path: path.into(), source })?;
     let mut lone_file = false;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anabranch_content::create::{CreateError, CreateOptions, Survey, survey};
+use anabranch_content::create::{CreateError, CreateOptions, Filter, Survey, survey};
 use anabranch_content::hex;
 use anabranch_content::info::{Info, Version};
 use anabranch_ppspp::hash::{Digest, HashFunction};
@@ -34,6 +34,8 @@ pub struct HashOptions {
     pub dialect: Dialect,
     /// Folder where trees are kept from run to run; `None` keeps none.
     pub tree_dir: Option<PathBuf>,
+    /// What of a folder is left out; `None` leaves nothing out.
+    pub filter: Option<Filter>,
 }
 
 /// A file or a folder with its tree.
@@ -137,7 +139,7 @@ pub fn hash_path(
     cancel: &AtomicBool,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Hashed, HashError> {
-    let Content { name, dir, parts, folder } = find(path, options.chunk_len)?;
+    let Content { name, dir, parts, folder } = find(path, options.chunk_len, options.filter.clone())?;
     let hash = if options.dialect == Dialect::Rfc7574 { HashFunction::Sha256 } else { HashFunction::Sha1 };
     let kept = options.tree_dir.as_ref().map(|dir| dir.join(tree_name(path, &parts, (options.chunk_len, hash))));
     let found = kept.as_deref().and_then(FileNodes::open_found).map(|nodes| *nodes.sidecar());
@@ -189,11 +191,11 @@ pub fn hash_path(
     Ok(Hashed { link, dir, folder, tree })
 }
 
-/// What is at `path`, to be hashed in chunks of this length.
-fn find(path: &Path, chunk_len: u32) -> Result<Content, HashError> {
+/// What is at `path`, to be hashed in chunks of this length; of a folder, what the filter lets through.
+fn find(path: &Path, chunk_len: u32, filter: Option<Filter>) -> Result<Content, HashError> {
     let meta = std::fs::metadata(path).map_err(|source| HashError::Read { path: path.into(), source })?;
     if meta.is_dir() {
-        return find_folder(path, chunk_len);
+        return find_folder(path, chunk_len, filter);
     }
     if !meta.is_file() {
         return Err(HashError::NoFile(path.into()));
@@ -208,9 +210,9 @@ fn find(path: &Path, chunk_len: u32) -> Result<Content, HashError> {
 }
 
 /// The same of a folder: what a torrent could hold of it, in the order of a torrent.
-fn find_folder(path: &Path, chunk_len: u32) -> Result<Content, HashError> {
+fn find_folder(path: &Path, chunk_len: u32, filter: Option<Filter>) -> Result<Content, HashError> {
     // Version 1 has folders with one file in them.
-    let found = survey(path, &CreateOptions { version: Version::V1, ..CreateOptions::default() })?;
+    let found = survey(path, &CreateOptions { version: Version::V1, filter, ..CreateOptions::default() })?;
     let below = |path: &str| path.get(found.name.len() + 1..).unwrap_or_default().to_owned();
     let paths: Vec<String> = found.entries.iter().map(|entry| below(&entry.path)).collect();
     let entries = found.entries.iter().zip(&paths).map(|(entry, path)| Entry {
@@ -260,7 +262,7 @@ pub fn is_named_by(
     let root = Some(&link.params).filter(|params| params.integrity() == Integrity::MerkleTree);
     let root = root.and_then(|params| hash.digest(params.swarm_id()));
     let (Some(root), Some(chunk_len)) = (root, link.params.chunk_len()) else { return Ok(None) };
-    let found = match find(path, chunk_len) {
+    let found = match find(path, chunk_len, None) {
         // There is no content without a byte.
         Err(HashError::Empty(_)) => return Ok(Some(false)),
         Err(HashError::Folder(error)) if matches!(*error, CreateError::Empty { .. }) => return Ok(Some(false)),
