@@ -14,7 +14,7 @@ use anabranch_content::storage::Storage;
 
 use crate::bittorrent::open::{guarded, wait_out};
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
-use crate::events::EventKind;
+use crate::events::{EventKind, FailureKind};
 use crate::store;
 use crate::store::open::blocking;
 use crate::store::recheck::GoodOf;
@@ -73,7 +73,13 @@ impl Watched for TorrentHandle {
     fn restored(&self, file: usize) {
         let mut state = self.borrow_mut();
         state.in_doubt.remove(&file);
-        state.tell(EventKind::Resumed);
+        if state.in_doubt.is_empty() {
+            state.tell(EventKind::Resumed);
+        }
+    }
+
+    fn tell_shut_out(&self, reason: String) {
+        self.borrow().tell(EventKind::Failed { kind: FailureKind::Content, reason });
     }
 }
 

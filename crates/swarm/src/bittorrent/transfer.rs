@@ -163,11 +163,10 @@ impl Transfer for TorrentHandle {
         Watched::watched_files(self)
     }
 
-    fn file_changed(&self, file: usize) {
+    fn files_changed(&self, files: &[usize]) {
         let mut state = self.borrow_mut();
-        let Some(storage) = state.storage.clone().filter(|_| !state.in_doubt.contains(&file)) else { return };
-        let reason = format!("{} was changed since it was verified; put it back", storage.file_path(file).display());
-        state.content_changed(file, storage.info().pieces_of_file(file).start, &reason);
+        let new: Vec<usize> = files.iter().copied().filter(|file| !state.in_doubt.contains(file)).collect();
+        state.files_changed(&new);
     }
 
     fn checkpoint(&self, now: Instant) -> Option<Task<()>> {

@@ -192,8 +192,8 @@ impl Transfer for Handle {
         Watched::watched_files(self)
     }
 
-    fn file_changed(&self, file: usize) {
-        self.borrow_mut().file_changed(file);
+    fn files_changed(&self, files: &[usize]) {
+        self.borrow_mut().files_changed(files);
     }
 
     fn checkpoint(&self, now: Instant) -> Option<Task<()>> {

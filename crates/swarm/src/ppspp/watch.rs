@@ -9,6 +9,7 @@ use anabranch_content::storage::Storage;
 use super::content::Handle;
 use super::finish::{finished, tree_again};
 use super::open::good_pieces;
+use crate::events::{EventKind, FailureKind};
 use crate::store::recheck::GoodOf;
 use crate::store::watch::Watched;
 
@@ -35,6 +36,10 @@ impl Watched for Handle {
     fn has_all(&self, mut pieces: Range<u32>) -> bool {
         let state = self.borrow();
         pieces.all(|piece| state.have.get(piece))
+    }
+
+    fn tell_shut_out(&self, reason: String) {
+        self.borrow().tell(EventKind::Failed { kind: FailureKind::Content, reason });
     }
 
     fn restored(&self, file: usize) {

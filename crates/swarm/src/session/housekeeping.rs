@@ -66,7 +66,9 @@ fn look_around(contents: &Contents, from: &mut (ContentId, usize)) {
         let Some(files) = content.watched_files() else { continue };
         let first = if *id == from.0 { from.1 } else { 0 };
         let (changed, next) = changed_files(&files, first, &mut looks);
-        changed.into_iter().for_each(|file| content.file_changed(file));
+        if !changed.is_empty() {
+            content.files_changed(&changed);
+        }
         if let Some(next) = next {
             *from = (*id, next);
             return;

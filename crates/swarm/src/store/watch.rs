@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_content::bitfield::Bitfield;
-use anabranch_content::storage::Storage;
+use anabranch_content::info::Info;
+use anabranch_content::storage::{ErrorKind, Storage};
 
 use super::open::blocking;
 use super::recheck::{self, GoodOf};
@@ -27,11 +28,13 @@ pub(crate) trait Watched {
     fn has_all(&self, pieces: Range<u32>) -> bool;
     /// All of a file is good again.
     fn restored(&self, file: usize);
+    /// Something stands in a file's place that may not be read.
+    fn tell_shut_out(&self, reason: String);
 }
 
 /// Looks at a file in doubt, whose pieces do not count as good, now and until all of them do.
 pub(crate) async fn keep_watch(content: impl Watched, file: usize) {
-    let mut wait = WATCH_FIRST;
+    let (mut wait, mut is_told) = (WATCH_FIRST, false);
     while let Some(storage) = content.watched_files() {
         let (looking, hasher) = (Arc::clone(&storage), content.hasher());
         let (good, seen) = blocking(move || recheck::look_again(&looking, file, hasher)).await;
@@ -40,6 +43,14 @@ pub(crate) async fn keep_watch(content: impl Watched, file: usize) {
         }
         if let Some(good) = good.filter(|_| seen == storage.stamp(file)) {
             content.regain(&good);
+        }
+        if seen.is_some() && is_shut_out(&storage, file) && !std::mem::replace(&mut is_told, true) {
+            // The sandbox was told of the file that there was.
+            let path = storage.file_path(file);
+            content.tell_shut_out(format!(
+                "{} is another file now, and may not be read: start the command again to share it",
+                path.display()
+            ));
         }
         loop {
             // The piece that it shares with its neighbour may be good since that is.
@@ -56,6 +67,21 @@ pub(crate) async fn keep_watch(content: impl Watched, file: usize) {
             }
         }
     }
+}
+
+fn is_shut_out(storage: &Storage, file: usize) -> bool {
+    storage.check_file(file).is_err_and(|error| error.kind == ErrorKind::PermissionDenied)
+}
+
+/// What is told of files, at least one, that changed while they were shared.
+pub(crate) fn changed_words(info: &Info, files: &[usize]) -> String {
+    let first = files.first().map_or_else(Default::default, |file| info.files[*file].path.display().to_string());
+    let (others, them) = match files.len() {
+        0 | 1 => (String::new(), "it was"),
+        2 => (" and 1 other file".to_owned(), "they were"),
+        count => (format!(" and {} other files", count - 1), "they were"),
+    };
+    format!("{first}{others} changed while {them} shared: what is not the content any more is not offered")
 }
 
 /// The files from the one of this index on that are not what was verified any more, as far as `looks` of them go; and where to go

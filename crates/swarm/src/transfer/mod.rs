@@ -152,8 +152,8 @@ pub(crate) trait Transfer {
     fn watched_files(&self) -> Option<Arc<Storage>> {
         None
     }
-    /// A file is not what was verified any more.
-    fn file_changed(&self, _file: usize) {}
+    /// These files are not what was verified any more.
+    fn files_changed(&self, _files: &[usize]) {}
     /// Makes durable what was received; `None` where that is not due.
     fn checkpoint(&self, now: Instant) -> Option<Task<()>>;
 

@@ -14,6 +14,7 @@ use crate::store::disk::Reply;
 use crate::store::may_pass;
 use crate::store::recheck::is_restored;
 use crate::store::spill;
+use crate::store::watch::changed_words;
 
 impl TorrentDriver {
     /// Nothing more is asked for; what is here is kept.
@@ -147,16 +148,26 @@ impl TorrentDriver {
         if self.wait_until_readable(piece, reason) {
             return;
         }
-        let Some(storage) = &self.storage else { return };
-        let entry = &storage.info().files[file];
-        let pieces: Vec<u32> = storage.info().pieces_of_file(file).collect();
-        let path = entry.path.display();
-        let reason = format!("{path} changed while it was shared: what is not the content any more is not offered");
-        let is_watched = !self.in_doubt.insert(file);
-        self.lose_shared(&pieces, (!is_watched).then_some(reason));
-        if !is_watched {
-            recheck::watch(self, file);
+        self.shared_files_changed(&[file]);
+    }
+
+    /// The same of several files at once.
+    pub(crate) fn files_changed(&mut self, files: &[usize]) {
+        let (Some(storage), Some(first)) = (self.storage.clone(), files.first()) else { return };
+        let (info, path) = (storage.info(), storage.file_path(*first));
+        let reason = format!("{} was changed since it was verified; put it back", path.display());
+        if !self.wait_until_readable(info.pieces_of_file(*first).start, &reason) {
+            self.shared_files_changed(files);
         }
+    }
+
+    fn shared_files_changed(&mut self, files: &[usize]) {
+        let Some(storage) = self.storage.clone() else { return };
+        let info = storage.info();
+        let pieces: Vec<u32> = files.iter().flat_map(|file| info.pieces_of_file(*file)).collect();
+        let new: Vec<usize> = files.iter().copied().filter(|file| self.in_doubt.insert(*file)).collect();
+        self.lose_shared(&pieces, (!new.is_empty()).then(|| changed_words(info, &new)));
+        new.into_iter().for_each(|file| recheck::watch(self, file));
     }
 
     /// A piece that was to be sent cannot be read.

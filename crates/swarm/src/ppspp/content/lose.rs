@@ -7,32 +7,32 @@ use anabranch_ppspp::binmap::Binmap;
 use super::Content;
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::ppspp::{chunks_of, guarded};
-use crate::store::watch::keep_watch;
+use crate::store::watch::{changed_words, keep_watch};
 
 impl Content {
-    /// A file is not any more what was verified, or is gone. Its pieces are not offered until they are found good. Of a download
-    /// nothing is fetched in their place meanwhile: whoever edited it may put it back.
-    pub(crate) fn file_changed(&mut self, file: usize) {
+    /// These files are not any more what was verified, or are gone. Their pieces are not offered until they are found good. Of a
+    /// download nothing is fetched in their place meanwhile: whoever edited them may put them back.
+    pub(crate) fn files_changed(&mut self, files: &[usize]) {
         let Some(storage) = self.storage.clone().filter(|_| !self.stopping) else { return };
-        if !self.in_doubt.insert(file) {
-            return;
-        }
-        let pieces: Vec<u32> = storage.info().pieces_of_file(file).collect();
+        let new: Vec<usize> = files.iter().copied().filter(|file| self.in_doubt.insert(*file)).collect();
+        let Some(first) = new.first() else { return };
+        let pieces: Vec<u32> = new.iter().flat_map(|file| storage.info().pieces_of_file(*file)).collect();
         self.lose(&pieces);
         if self.resume.is_none() {
-            let path = storage.info().files[file].path.display();
-            let reason = format!("{path} changed while it was shared: what is not the content any more is not offered");
+            let reason = changed_words(storage.info(), &new);
             self.tell(EventKind::Failed { kind: FailureKind::Content, reason });
         } else if !std::mem::replace(&mut self.store.is_paused, true) {
             self.update_hold();
-            let path = storage.file_path(file);
+            let path = storage.file_path(*first);
             let reason = format!("{} was changed since it was verified; put it back", path.display());
             self.tell(EventKind::Paused { cause: PauseCause::Storage, reason });
         }
         // What was announced cannot be taken back, but for a new handshake.
         self.close_all(Instant::now());
-        if let Some(this) = self.this() {
-            self.spawn(guarded(this.clone(), keep_watch(this, file)));
+        for file in new {
+            if let Some(this) = self.this() {
+                self.spawn(guarded(this.clone(), keep_watch(this, file)));
+            }
         }
     }
 
@@ -41,7 +41,8 @@ impl Content {
         self.in_doubt.remove(&file);
         match self.store.is_paused {
             true => self.storage_works_again(),
-            false => self.tell(EventKind::Resumed),
+            false if self.in_doubt.is_empty() => self.tell(EventKind::Resumed),
+            false => {}
         }
     }
 

@@ -170,7 +170,7 @@ impl Content {
                 let is_change = matches!(error.kind, ErrorKind::Changed | ErrorKind::Vanished);
                 let is_of = |file: &usize| storage.file_path(*file) == error.path;
                 match (0..storage.info().files.len()).find(is_of).filter(|_| is_change) {
-                    Some(file) => self.file_changed(file),
+                    Some(file) => self.files_changed(&[file]),
                     None => self.lost(chunk, &error.to_string()),
                 }
                 None
