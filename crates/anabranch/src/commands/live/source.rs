@@ -262,7 +262,7 @@ impl Broadcast<'_> {
         };
         self.session.end_live(self.id);
         let until = Instant::now() + LINGER_MAX;
-        while Instant::now() < until && self.session.live_state(self.id).is_some_and(|state| !state.is_spread) {
+        while Instant::now() < until && self.session.live_state(self.id).is_some_and(|state| state.lacking_peers > 0) {
             tokio::time::sleep(LINGER_LOOK).await;
         }
         let seconds = self.since.elapsed().as_secs_f64();
