@@ -3,8 +3,9 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anabranch_asnet::network::Network;
@@ -249,5 +250,35 @@ fn a_live_stream_outlives_a_path() {
     assert_eq!(viewer.child.wait().unwrap().code(), Some(0), "{recorded}");
     let out = fs::read(dir.path().join("out")).unwrap();
     assert!(out.len() > 1_000_000 && film.ends_with(&out), "{} bytes are not the stream's rest", out.len());
+    assert_eq!(source.child.wait().unwrap().code(), Some(0));
+}
+
+/// A live stream that comes in bursts, with a pause between them, over all the paths that are chosen: a viewer that is alone with the
+/// source has all of it, and both ends know that.
+#[test]
+fn a_live_stream_with_a_pause_arrives_to_its_end_over_several_paths() {
+    let dir = tempfile::tempdir().unwrap();
+    let film = noise(4_000_000, 10);
+    let network = embedded::example(137, "three-ways.toml", "");
+    let (listen, daemon) = host(&network, "1-1");
+    let mut command = anabranch(dir.path());
+    command.args(["live", "--json", "--listen", &listen, "--sciond", &daemon]);
+    let mut source = Running::start_with(&mut command, Stdio::piped());
+    let link = source.event("started")["link"].as_str().unwrap().to_owned();
+    let mut input = source.child.stdin.take().unwrap();
+    input.write_all(&film[..2_000_000]).unwrap();
+    let mut viewer = Running::start_for(&mut get(dir.path(), &network, "1-2", &[&link, "-o", "out"]), PATIENCE);
+    viewer.event("joined");
+    // What came before the pause is there, and the paths are chosen.
+    while viewer.event("recording")["bytes"].as_u64().unwrap() < 1_000_000 {}
+    std::thread::sleep(Duration::from_secs(2));
+    input.write_all(&film[2_000_000..]).unwrap();
+    drop(input);
+    let recorded = viewer.event("recorded");
+    assert_eq!(viewer.child.wait().unwrap().code(), Some(0), "{recorded}");
+    assert_eq!(recorded["skipped_chunks"], 0, "{recorded}");
+    let out = fs::read(dir.path().join("out")).unwrap();
+    assert!(out.len() > 2_500_000 && film.ends_with(&out), "{} bytes are not the stream's rest", out.len());
+    assert_eq!(source.event("ended")["lacking_viewers"], 0);
     assert_eq!(source.child.wait().unwrap().code(), Some(0));
 }

@@ -164,7 +164,7 @@ impl Engine {
         let until = Instant::now() + LINGER_MAX;
         while Instant::now() < until
             && let Ok(Some(state)) = self.handle.live_state(session).await
-            && !state.is_spread
+            && state.lacking_peers > 0
         {
             tokio::time::sleep(LINGER_LOOK).await;
         }

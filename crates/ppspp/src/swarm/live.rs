@@ -311,15 +311,32 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         PLAY_BEHIND.saturating_sub(duration_of(newest.ntp.saturating_sub(first.ntp)))
     }
 
-    /// Whether every peer has what is signed, as far as it told: who leaves is missed by nobody.
-    pub fn is_spread(&self) -> bool {
+    /// How many peers lack something of what is signed, as far as they told, over whichever path: who leaves is missed by nobody.
+    pub fn lacking_peers(&self) -> usize {
         let edge = self.live_edge();
-        let has_newest = |channel: &Channel<P>| {
+        let lacks = |peer: &Vec<ChannelId>| {
+            let (mut has, mut began) = (Binmap::new(), None);
+            for channel in peer.iter().filter_map(|id| self.channels.get(id)) {
+                has.union_with(&channel.has);
+                began = began.max(channel.live.began);
+            }
             // It forgets what is old, too.
-            let first = channel.live.began.max(channel.has.next_set(0)).unwrap_or(0);
-            edge == 0 || channel.has.contains(edge - 1) && channel.has.next_clear(first) >= edge
+            let first = began.max(has.next_set(0)).unwrap_or(0);
+            edge > 0 && !(has.contains(edge - 1) && has.next_clear(first) >= edge)
         };
-        self.channels.values().filter(|channel| channel.proven && channel.live.is_tuned).all(has_newest)
+        self.channels_by_peer(|channel| channel.proven && channel.live.is_tuned)
+            .iter()
+            .filter(|peer| lacks(peer))
+            .count()
+    }
+
+    /// The channels of each peer, those that `counts` lets through: a peer that is reached over several paths has several.
+    pub(super) fn channels_by_peer(&self, counts: impl Fn(&Channel<P>) -> bool) -> Vec<Vec<ChannelId>> {
+        let counts = |id: &ChannelId| self.channels.get(id).is_some_and(&counts);
+        let counted: Vec<(&P, ChannelId)> =
+            self.by_peer.iter().filter(|(_, id)| counts(id)).map(|(peer, id)| (peer, *id)).collect();
+        let peers = counted.chunk_by(|(one, _), (next, _)| one.is_same_peer(next));
+        peers.map(|peer| peer.iter().map(|(_, id)| *id).collect()).collect()
     }
 
     /// Keeps so many chunks behind the newest, where that is fewer than so far: peers were told of more, and have what they ask for of
@@ -463,16 +480,17 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let (Some(back), Some(newest)) = (live.start_chunk(), live.tree().newest()) else { return };
         let newest = newest.node.start();
         let heard_at = *live.heard_at.get_or_insert(now);
-        let tuned = self.channels.values().filter(|channel| channel.live.is_tuned);
-        let (channels, holders) = tuned.fold((0, 0), |(channels, holders), channel| {
-            (channels + 1, holders + usize::from(channel.has.contains(back)))
-        });
+        let neighbours = self.channels_by_peer(|channel| channel.live.is_tuned);
+        let has_back = |id: &ChannelId| self.channels.get(id).is_some_and(|channel| channel.has.contains(back));
+        let holders = neighbours.iter().filter(|channels| channels.iter().any(has_back)).count();
         let is_held = holders >= START_HOLDERS;
         if !is_held && now.saturating_duration_since(heard_at) < LISTEN {
             return;
         }
-        let start = if is_held || holders == channels { back } else { newest };
-        live.start = Some(start);
+        let start = if is_held || holders == neighbours.len() { back } else { newest };
+        if let Some(live) = &mut self.live {
+            live.start = Some(start);
+        }
         self.picker = Picker::Live(start);
         self.live_events.push_back(LiveEvent::Tuned(start));
         self.is_news = true;
@@ -562,7 +580,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// Whether nobody else can be asked at the moment, in a live stream: then it makes no sense to wait for others' turn.
     pub(super) fn is_only_one(&self, now: Instant, id: ChannelId) -> bool {
         let can = |channel: &Channel<P>| {
-            let is_here = channel.proven && channel.live.is_tuned && !channel.chokes_us;
+            let is_here = channel.proven && channel.is_used && channel.live.is_tuned && !channel.chokes_us;
             is_here && channel.control.silence(now) < QUIET_MAX && !channel.is_stalled(now)
         };
         self.live.is_some() && !self.channels.iter().any(|(other, channel)| *other != id && can(channel))
@@ -578,9 +596,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
 
     /// Whether a viewer looks for others. Who did not answer the first handshake has left, as a rule.
     pub fn needs_neighbours(&self) -> bool {
-        let may_be_there = |channel: &&Channel<P>| channel.proven || channel.tries < 2;
+        let may_be_there = |channel: &Channel<P>| channel.proven || channel.tries < 2;
         self.live.as_ref().is_some_and(|live| !live.is_source())
-            && self.channels.values().filter(may_be_there).count() < NEIGHBOURS
+            && self.channels_by_peer(may_be_there).len() < NEIGHBOURS
     }
 
     /// A peer that a user named: its channel makes room for nobody. The source is among them as a rule.

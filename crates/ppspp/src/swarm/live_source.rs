@@ -3,7 +3,11 @@
 //! A source whose uplink carries three copies of its stream cannot serve fifty viewers, and does not have to. It announces each
 //! small group of chunks to [`COPIES`] viewers alone, in turn; nobody asks it for what was not announced. Those announce it to
 //! their neighbours, and so on. What a viewer still lacks after [`REPAIR_AFTER`] it is given by the source itself: it may have no
-//! neighbours, or they left. Of that there is as much as [`Swarm::set_copies`] leaves, so that viewers who all lag do not drown the source.
+//! neighbours, or they left. Of that there is as much as [`Swarm::set_copies`] leaves, so that viewers who all lag do not drown the
+//! source; while nothing new comes, in a pause and after the end, there is more, for it keeps nothing waiting.
+//!
+//! A viewer that is reached over several paths has a channel over each and asks over some, which nobody tells: it is announced
+//! everything over all of them, and counts once.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -43,13 +47,20 @@ pub(super) struct Spread {
     credit: u64,
     /// To how many each group of chunks was given on this look.
     repaired: BTreeMap<u64, usize>,
+    /// When a group was signed last.
+    signed_at: Option<Instant>,
 }
 
 impl Default for Spread {
     fn default() -> Self {
-        Self { repair_copies: COPIES_MAX_DEFAULT - COPIES as u64, credit: 0, repaired: BTreeMap::new() }
+        let repair_copies = COPIES_MAX_DEFAULT - COPIES as u64;
+        Self { repair_copies, credit: 0, repaired: BTreeMap::new(), signed_at: None }
     }
 }
+
+/// A viewer: its channels, one over each path to it.
+#[derive(Clone, Debug)]
+struct Viewer(Vec<ChannelId>);
 
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// How many copies of its stream a source sends at most, on average; [`COPIES`] at least.
@@ -105,85 +116,122 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
     }
 
+    /// Those who watch, as far as they were heard of lately: who is silent may have left.
+    fn viewers(&self, now: Instant) -> Vec<Viewer> {
+        let is_here = |channel: &Channel<P>| !channel.choked && channel.control.silence(now) < QUIET_MAX;
+        let viewers = self.channels_by_peer(|channel| channel.proven).into_iter().map(Viewer);
+        viewers.filter(|viewer| self.channels_of(viewer).any(is_here)).collect()
+    }
+
+    fn channels_of<'a>(&'a self, viewer: &'a Viewer) -> impl Iterator<Item = &'a Channel<P>> {
+        viewer.0.iter().filter_map(|id| self.channels.get(id))
+    }
+
     /// Gives chunks to those who were given the least.
     fn allot(&mut self, now: Instant, signed: Range<u64>) {
+        let viewers = self.viewers(now);
+        let viewer_count = viewers.len().max(1) as u64;
         let mut start = signed.start;
         while start < signed.end {
             let group = start..signed.end.min(start + GROUP_CHUNKS);
             start = group.end;
             // Who has not said where it begins may not want these.
-            let mut viewers: Vec<(bool, u64, u32, ChannelId)> = self
-                .channels
-                .iter()
-                .filter(|(_, channel)| channel.proven && !channel.choked && channel.control.silence(now) < QUIET_MAX)
-                .map(|(id, channel)| (channel.live.began.is_none(), channel.live.allotted_count, self.rng.u32(..), *id))
-                .collect();
-            viewers.sort_unstable();
-            let viewer_count = viewers.len().max(1) as u64;
-            for (.., id) in viewers.into_iter().take(COPIES) {
-                self.give(id, &group);
-            }
+            let given = |viewer: &Viewer| {
+                let is_new = self.channels_of(viewer).all(|channel| channel.live.began.is_none());
+                (is_new, self.channels_of(viewer).map(|channel| channel.live.allotted_count).max())
+            };
+            let mut turns: Vec<_> = viewers.iter().map(|viewer| (given(viewer), viewer)).collect();
+            self.rng.shuffle(&mut turns);
+            turns.sort_by_key(|(given, _)| *given);
+            let chosen: Vec<Viewer> = turns.into_iter().take(COPIES).map(|(_, viewer)| viewer.clone()).collect();
+            chosen.iter().for_each(|viewer| self.give(viewer, &group));
             if let Some(Live { role: Role::Source(_, spread), .. }) = self.live.as_deref_mut() {
                 let credit = spread.repair_copies.saturating_mul(group.end - group.start);
                 let credit_max = (CREDIT_ALONE / viewer_count).max(CREDIT_MAX) * spread.repair_copies;
                 spread.credit = spread.credit.saturating_add(credit).min(credit_max);
+                spread.signed_at = Some(now);
             }
         }
     }
 
-    fn give(&mut self, id: ChannelId, chunks: &Range<u64>) {
-        let Some(channel) = self.channels.get_mut(&id) else { return };
-        channel.live.allotted.insert_range(chunks.clone());
-        channel.live.allotted_count += chunks.end - chunks.start;
-        channel.unsaid.insert_range(chunks.clone());
+    fn give(&mut self, viewer: &Viewer, chunks: &Range<u64>) {
+        for id in &viewer.0 {
+            let Some(channel) = self.channels.get_mut(id) else { continue };
+            channel.live.allotted.insert_range(chunks.clone());
+            channel.live.allotted_count += chunks.end - chunks.start;
+            channel.unsaid.insert_range(chunks.clone());
+        }
     }
 
-    /// A viewer comes: it counts as given as much as the others. The first ones have nobody else to get what is there from.
+    /// A viewer comes: it counts as given as much as the others. The first ones have nobody else to get what is there from. Over another
+    /// path it has been given what it was given over the first one.
     pub(super) fn allot_first(&mut self, id: ChannelId) {
         let Some(live) = self.live.as_deref().filter(|live| live.is_source()) else { return };
-        let is_new = self.channels.get(&id).is_some_and(|channel| channel.live.allotted_count == 0);
+        let Some(new) = self.channels.get(&id).filter(|channel| channel.live.allotted_count == 0) else { return };
         let edge = live.edge();
-        if !is_new || edge == 0 {
+        if edge == 0 {
             return;
         }
         let start = live.start_chunk().unwrap_or(edge);
-        let others = self.channels.iter().filter(|(other, channel)| **other != id && channel.proven);
-        let counts: Vec<u64> = others.map(|(_, channel)| channel.live.allotted_count).collect();
-        if counts.len() < COPIES {
-            self.give(id, &(start..edge));
-        }
-        if let Some(channel) = self.channels.get_mut(&id) {
-            channel.live.allotted_count = counts.into_iter().min().unwrap_or(0).max(1);
-            // Who comes at the very beginning has nothing to take back.
-            if start == 0 {
-                channel.live.began = Some(0);
+        let all = self.channels.iter().filter(|(other, channel)| **other != id && channel.proven);
+        let (same, others): (Vec<_>, Vec<_>) =
+            all.map(|(_, channel)| channel).partition(|channel| channel.peer.is_same_peer(&new.peer));
+        let given = same.iter().max_by_key(|channel| channel.live.allotted_count);
+        let given = given.map(|channel| (channel.live.allotted.clone(), channel.live.allotted_count));
+        let count_min = others.iter().map(|channel| channel.live.allotted_count).min().unwrap_or(0);
+        let is_among_first = self.channels_by_peer(|channel| channel.proven).len() <= COPIES;
+        let Some(new) = self.channels.get_mut(&id) else { return };
+        match given {
+            Some((allotted, count)) => (new.live.allotted, new.live.allotted_count) = (allotted, count.max(1)),
+            None => {
+                if is_among_first {
+                    new.live.allotted.insert_range(start..edge);
+                    new.unsaid.insert_range(start..edge);
+                }
+                new.live.allotted_count = count_min.max(1);
             }
+        }
+        // Who comes at the very beginning has nothing to take back.
+        if start == 0 {
+            new.live.began = Some(0);
         }
     }
 
-    /// Gives a viewer something that it lacks since long.
-    fn repair(&mut self, now: Instant, id: ChannelId) {
-        let since_epoch = now.saturating_duration_since(self.epoch);
-        let share = (REPAIR_CHUNKS / self.channels.len().max(1) as u64).max(GROUP_CHUNKS);
-        let (Some(live), Some(channel)) = (self.live.as_deref_mut(), self.channels.get(&id)) else { return };
-        let ntp = live.ntp(since_epoch);
+    /// The first chunk that a viewer lacks and was not given, and those that follow, `len_max` at most. What it has it told over any path.
+    fn lacks(&self, viewer: &Viewer, from: u64, len_max: u64) -> Option<Range<u64>> {
+        let known = self.channels_of(viewer).flat_map(|channel| [&channel.has, &channel.live.allotted]);
+        Binmap::next_match(from, len_max, &[&self.have], &known.collect::<Vec<_>>())
+    }
+
+    /// Where a viewer begins. Others than ours do not say so: what is before the first that they have they did not ask for.
+    fn begins(&self, viewer: &Viewer) -> Option<u64> {
+        let told = self.channels_of(viewer).filter_map(|channel| channel.live.began).max();
+        told.or_else(|| self.channels_of(viewer).filter_map(|channel| channel.has.next_set(0)).min())
+    }
+
+    /// Gives one of the viewers something that it lacks since long.
+    fn repair(&mut self, now: Instant, viewer: &Viewer, viewers: &[Viewer]) {
+        let Some(live) = self.live.as_deref() else { return };
+        let Role::Source(_, spread) = &live.role else { return };
+        let ntp = live.ntp(now.saturating_duration_since(self.epoch));
         let tree = live.tree();
         let oldest = tree.since(ntp.saturating_sub(ntp_of(REPAIR_UNTIL)));
         let newest = tree.since(ntp.saturating_sub(ntp_of(REPAIR_AFTER)));
         let (Some(oldest), end) = (oldest, newest.map_or(live.edge(), |munro| munro.node.start())) else { return };
-        // Others than ours do not say where they begin: what is before the first that they have they did not ask for.
-        let Some(began) = channel.live.began.or(channel.has.next_set(0)) else { return };
+        let Some(began) = self.begins(viewer) else { return };
         // Who has just begun is having what is older from its neighbours.
-        if channel.live.began_at.is_some_and(|at| now.saturating_duration_since(at) < REPAIR_AFTER) {
+        let began_at = self.channels_of(viewer).filter_map(|channel| channel.live.began_at).min();
+        if began_at.is_some_and(|at| now.saturating_duration_since(at) < REPAIR_AFTER) {
             return;
         }
-        let start = oldest.node.start().max(began);
-        let Role::Source(_, spread) = &mut live.role else { return };
-        if !channel.live.is_tuned || channel.choked || spread.credit < GROUP_CHUNKS {
+        let is_tuned = self.channels_of(viewer).any(|channel| channel.live.is_tuned);
+        if !is_tuned || spread.credit < GROUP_CHUNKS {
             return;
         }
-        let (mut from, mut left, mut gifts) = (start, share.min(spread.credit), Vec::new());
-        while let Some(lacks) = Binmap::next_match(from, left, &[&self.have], &[&channel.has, &channel.live.allotted]) {
+        let share = (REPAIR_CHUNKS / viewers.len().max(1) as u64).max(GROUP_CHUNKS);
+        let (mut from, mut left) = (oldest.node.start().max(began), share.min(spread.credit));
+        let mut gifts = Vec::new();
+        while let Some(lacks) = self.lacks(viewer, from, left) {
             let group = lacks.start / GROUP_CHUNKS;
             from = (group + 1) * GROUP_CHUNKS;
             let lacks = lacks.start..lacks.end.min(end).min(from);
@@ -191,32 +239,36 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 break;
             }
             // What nobody has is given to few, who have it for the others; what most have, to all who lack it.
-            let holders = self.channels.values().filter(|channel| channel.has.contains(lacks.start)).count();
-            let given = spread.repaired.entry(group).or_default();
-            if *given < holders.max(COPIES) {
-                *given += 1;
+            let has = |viewer: &&Viewer| self.channels_of(viewer).any(|channel| channel.has.contains(lacks.start));
+            let holders = viewers.iter().filter(has).count();
+            let given = spread.repaired.get(&group).copied().unwrap_or(0);
+            if given < holders.max(COPIES) {
                 left -= lacks.end - lacks.start;
-                spread.credit -= lacks.end - lacks.start;
-                gifts.push(lacks);
+                gifts.push((group, lacks));
             }
         }
-        gifts.iter().for_each(|lacks| self.give(id, lacks));
+        for (group, lacks) in gifts {
+            self.give(viewer, &lacks);
+            if let Some(Live { role: Role::Source(_, spread), .. }) = self.live.as_deref_mut() {
+                *spread.repaired.entry(group).or_default() += 1;
+                spread.credit = spread.credit.saturating_sub(lacks.end - lacks.start);
+            }
+        }
     }
 
     /// Gives viewers what they lack since long: first to whom lacks what is oldest, for there is not always enough for all.
     pub(super) fn repair_all(&mut self, now: Instant) {
         let Some(Live { role: Role::Source(_, spread), .. }) = self.live.as_deref_mut() else { return };
         spread.repaired.clear();
-        let lacks = |channel: &Channel<P>| {
-            let began = channel.live.began.or(channel.has.next_set(0))?;
-            let lacks = Binmap::next_match(began, 1, &[&self.have], &[&channel.has, &channel.live.allotted])?;
-            Some(lacks.start)
-        };
-        // Who is silent may have left, and is the last to lack what is oldest.
-        let is_here = |channel: &Channel<P>| channel.proven && channel.control.silence(now) < QUIET_MAX;
-        let all = self.channels.iter().filter(|(_, channel)| is_here(channel));
-        let mut lacking: Vec<(u64, ChannelId)> = all.filter_map(|(id, channel)| Some((lacks(channel)?, *id))).collect();
-        lacking.sort_unstable();
-        lacking.into_iter().for_each(|(_, id)| self.repair(now, id));
+        // Nobody earns anything while nothing is signed, and nothing new waits.
+        if spread.signed_at.is_some_and(|at| now.saturating_duration_since(at) >= REPAIR_AFTER) {
+            spread.credit = spread.credit.max(REPAIR_CHUNKS);
+        }
+        let viewers = self.viewers(now);
+        let first_lacking = |viewer: &Viewer| Some(self.lacks(viewer, self.begins(viewer)?, 1)?.start);
+        let mut lacking: Vec<(u64, &Viewer)> =
+            viewers.iter().filter_map(|viewer| Some((first_lacking(viewer)?, viewer))).collect();
+        lacking.sort_by_key(|(first, _)| *first);
+        lacking.into_iter().for_each(|(_, viewer)| self.repair(now, viewer, &viewers));
     }
 }

@@ -29,7 +29,7 @@ fn a_full_viewer_refuses_with_addresses() {
             &mut opening,
         );
         swarm.datagram(now, &stranger, &opening);
-        let to_stranger = |swarm: &mut Swarm<SocketAddr>| -> Vec<Vec<u8>> {
+        let to_stranger = |swarm: &mut Swarm<Way>| -> Vec<Vec<u8>> {
             let all = std::iter::from_fn(|| swarm.transmit());
             all.filter(|transmit| transmit.peer == stranger).map(|transmit| transmit.datagram).collect()
         };
@@ -176,13 +176,13 @@ fn liars_are_named_and_nobody_else() {
         world.node(liar).lies = true;
         world.run(8_000_000);
         assert!(world.all_play());
-        let named: Vec<SocketAddr> = world.viewers().flat_map(|node| node.liars.clone()).collect();
+        let named: Vec<Way> = world.viewers().flat_map(|node| node.liars.clone()).collect();
         assert!(!named.is_empty() && named.iter().all(|named| *named == address(liar)), "{named:?}");
     }
 }
 
 /// A viewer with one peer, which says what the test wants.
-fn viewer(document: &[u8]) -> (Swarm<SocketAddr>, Instant, ChannelId) {
+fn viewer(document: &[u8]) -> (Swarm<Way>, Instant, ChannelId) {
     let now = Instant::now();
     let mut viewer = Swarm::viewer(params(document), WINDOW, NTP + (1000 << 32), Mode::Fast, 7, now).expect("signed");
     viewer.connect(now, &address(1));
@@ -202,14 +202,14 @@ fn munro(document: &[u8], signer: &[u8], subtree: u64, second: u64) -> crate::me
     source.push(&HASH.hash(b"other"), NTP + (second << 32)).expect("signed").expect("full").clone()
 }
 
-fn say(viewer: &mut Swarm<SocketAddr>, now: Instant, channel: ChannelId, messages: &[Message<'_>]) {
+fn say(viewer: &mut Swarm<Way>, now: Instant, channel: ChannelId, messages: &[Message<'_>]) {
     let codec = viewer.params.codec(Dialect::Rfc7574);
     let mut datagram = channel.to_be_bytes().to_vec();
     messages.iter().for_each(|message| message.encode(&codec, &mut datagram).expect("fits"));
     viewer.datagram(now, &address(1), &datagram);
 }
 
-fn liars(viewer: &mut Swarm<SocketAddr>) -> usize {
+fn liars(viewer: &mut Swarm<Way>) -> usize {
     std::iter::from_fn(|| viewer.event()).filter(|event| matches!(event, Event::Liar(_))).count()
 }
 

@@ -26,8 +26,32 @@ pub(super) fn payload(chunk: u64) -> [u8; 8] {
     (chunk.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1).to_be_bytes()
 }
 
-pub(super) fn address(number: usize) -> SocketAddr {
-    SocketAddr::from(([10, 1, (number >> 8) as u8, number as u8], 7000))
+pub(super) fn address(number: usize) -> Way {
+    Way { remote: SocketAddr::from(([10, 1, (number >> 8) as u8, number as u8], 7000)), path: 0 }
+}
+
+/// A peer over one of the paths to it; each is 10 ms longer than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Way {
+    remote: SocketAddr,
+    path: u8,
+}
+
+impl Way {
+    /// The same peer over another path.
+    pub(super) fn over(self, path: u8) -> Self {
+        Self { path, ..self }
+    }
+}
+
+impl PeerAddress for Way {
+    fn told_to(&self, _: &Self) -> Option<SocketAddr> {
+        Some(self.remote)
+    }
+
+    fn is_same_peer(&self, other: &Self) -> bool {
+        self.remote == other.remote
+    }
 }
 
 pub(super) fn document() -> Vec<u8> {
@@ -43,11 +67,11 @@ pub(super) fn params(document: &[u8]) -> SwarmParams {
     SwarmParams::new(&id, Integrity::UnifiedMerkleTree, HASH, Addressing::Chunks32, None).expect("a swarm")
 }
 
-/// When it arrives, its number, from whom, to whom, and its bytes.
-type Flying = (u64, u64, usize, usize, Vec<u8>);
+/// When it arrives, its number, from whom, to whom, over which path, and its bytes.
+type Flying = (u64, u64, usize, usize, u8, Vec<u8>);
 
 pub(super) struct Node {
-    pub(super) swarm: Swarm<SocketAddr>,
+    pub(super) swarm: Swarm<Way>,
     pub(super) chunks: BTreeMap<u64, Vec<u8>>,
     pub(super) uplink_mbps: u64,
     pub(super) uplink_free_us: u64,
@@ -64,8 +88,8 @@ pub(super) struct Node {
     pub(super) control_bytes: u64,
     /// Its machine is busy elsewhere until then: it neither hears nor says anything.
     pub(super) frozen_until_us: u64,
-    pub(super) events: Vec<LiveEvent<SocketAddr>>,
-    pub(super) liars: Vec<SocketAddr>,
+    pub(super) events: Vec<LiveEvent<Way>>,
+    pub(super) liars: Vec<Way>,
     pub(super) sent_chunks: u64,
     pub(super) chunks_max: usize,
     // ---- the player ----
@@ -89,7 +113,7 @@ pub(super) struct World {
     pub(super) start: Instant,
     pub(super) now_us: u64,
     pub(super) nodes: Vec<Option<Node>>,
-    pub(super) numbers: HashMap<SocketAddr, usize>,
+    pub(super) numbers: HashMap<Way, usize>,
     pub(super) wires: BinaryHeap<Reverse<Flying>>,
     pub(super) count: u64,
     pub(super) rng: fastrand::Rng,
@@ -142,14 +166,14 @@ impl World {
         NTP + live::ntp_of(Duration::from_micros(self.now_us))
     }
 
-    pub(super) fn source(&mut self) -> Swarm<SocketAddr> {
+    pub(super) fn source(&mut self) -> Swarm<Way> {
         let seed = self.rng.u64(..);
         let times = (WINDOW, self.ntp());
         let params = params(&self.document);
         Swarm::source(params, key(&self.document), PER_SIGNATURE, times, (Mode::Fast, seed), self.now()).expect("fine")
     }
 
-    pub(super) fn add(&mut self, swarm: Swarm<SocketAddr>, uplink_mbps: u64) -> usize {
+    pub(super) fn add(&mut self, swarm: Swarm<Way>, uplink_mbps: u64) -> usize {
         let number = self.nodes.len();
         self.nodes.push(Some(Node {
             swarm,
@@ -234,7 +258,7 @@ impl World {
         while let Some(event) = node.swarm.event() {
             match event {
                 Event::Liar(peer) => node.liars.push(peer),
-                Event::Found { address, .. } => found.push(address),
+                Event::Found(remote) => found.push(Way { remote, path: 0 }),
                 _ => {}
             }
         }
@@ -262,7 +286,7 @@ impl World {
                 None => node.control_bytes += len,
             }
             let free_us = node.uplink_free_us.max(now_us);
-            let Some(to) = self.numbers.get(&transmit.peer).copied() else { continue };
+            let Some(to) = self.numbers.get(&transmit.peer.over(0)).copied() else { continue };
             if free_us - now_us > QUEUE_US {
                 node.overflowed += 1;
                 continue;
@@ -272,8 +296,10 @@ impl World {
             }
             node.uplink_free_us = free_us + len * 8 / node.uplink_mbps;
             let delay_us = 5_000 + (number as u64 * 7919 + to as u64 * 104_729) % 60_000;
+            let path = transmit.peer.path;
+            let at_us = node.uplink_free_us + delay_us + u64::from(path) * 10_000;
             self.count += 1;
-            self.wires.push(Reverse((node.uplink_free_us + delay_us, self.count, number, to, datagram)));
+            self.wires.push(Reverse((at_us, self.count, number, to, path, datagram)));
         }
         node.due_us = node.swarm.deadline().saturating_duration_since(self.start).as_micros() as u64 + 1;
     }
@@ -285,6 +311,11 @@ impl World {
         node.chunks.insert(chunk, bytes.to_vec());
         self.pushed = chunk + 1;
         self.flush(SOURCE);
+    }
+
+    /// So many chunks at once.
+    pub(super) fn burst(&mut self, chunks: u64) {
+        (0..chunks).for_each(|_| self.push(&payload(self.pushed)));
     }
 
     pub(super) fn run(&mut self, for_us: u64) {
@@ -310,8 +341,8 @@ impl World {
                 self.push_at_us = Some(next_us + self.chunk_us);
                 self.push(&payload(self.pushed));
             } else if next_us == wire_us {
-                let Some(Reverse((_, _, from, to, datagram))) = self.wires.pop() else { return };
-                self.deliver(from, to, &datagram);
+                let Some(Reverse((_, _, from, to, path, datagram))) = self.wires.pop() else { return };
+                self.deliver(address(from).over(path), to, &datagram);
             } else {
                 let now = self.now();
                 self.node(number).swarm.poll(now);
@@ -320,11 +351,11 @@ impl World {
         }
     }
 
-    pub(super) fn deliver(&mut self, from: usize, to: usize, datagram: &[u8]) {
+    pub(super) fn deliver(&mut self, from: Way, to: usize, datagram: &[u8]) {
         let now = self.now();
         let now_us = self.now_us;
         let Some(node) = self.nodes[to].as_mut().filter(|node| node.frozen_until_us <= now_us) else { return };
-        for (chunk, bytes) in node.swarm.datagram(now, &address(from), datagram).unwrap_or_default() {
+        for (chunk, bytes) in node.swarm.datagram(now, &from, datagram).unwrap_or_default() {
             assert!(bytes.is_empty() || *bytes == payload(chunk), "a wrong chunk was handed out");
             node.chunks.insert(chunk, bytes.to_vec());
             node.swarm.stored(chunk);

@@ -18,6 +18,8 @@ mod have;
 mod live;
 #[cfg(test)]
 mod live_crowd;
+#[cfg(test)]
+mod live_paths;
 mod live_source;
 #[cfg(test)]
 mod live_tests;
@@ -71,7 +73,7 @@ pub trait PeerAddress: Clone + Ord + Debug {
     /// What `other` can be told of it, if it is any business of that one.
     fn told_to(&self, other: &Self) -> Option<SocketAddr>;
 
-    /// Whether both lead to one peer.
+    /// Whether both lead to one peer. In the order of all addresses those of one peer follow each other.
     fn is_same_peer(&self, other: &Self) -> bool {
         self == other
     }

@@ -51,7 +51,7 @@ impl LiveTransfer for Handle {
         LiveState {
             edge,
             is_ended: state.live.as_ref().is_some_and(super::live::Live::is_ended),
-            is_spread: state.core.is_spread(),
+            lacking_peers: state.core.lacking_peers(),
             edge_age: self.age(edge.saturating_sub(1)),
         }
     }

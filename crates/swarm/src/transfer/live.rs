@@ -29,8 +29,8 @@ pub struct LiveState {
     pub edge: u64,
     /// The source ended it.
     pub is_ended: bool,
-    /// Every peer has all of it, as far as they told: who leaves is missed by nobody.
-    pub is_spread: bool,
+    /// Peers that lack some of it, as far as they told: who leaves is missed by nobody.
+    pub lacking_peers: usize,
     /// How long ago the newest chunks were signed, by the clocks of the source and of this machine.
     pub edge_age: Option<Duration>,
 }

@@ -293,7 +293,7 @@ impl<'a> Recording<'a> {
     /// Others may have the rest from here alone.
     async fn linger(&self) {
         let until = Instant::now() + LINGER_MAX;
-        while Instant::now() < until && self.session.live_state(self.id).is_some_and(|state| !state.is_spread) {
+        while Instant::now() < until && self.session.live_state(self.id).is_some_and(|state| state.lacking_peers > 0) {
             tokio::time::sleep(LINGER_LOOK).await;
         }
     }

@@ -261,15 +261,18 @@ impl Broadcast<'_> {
             }
         };
         self.session.end_live(self.id);
-        let until = Instant::now() + LINGER_MAX;
-        while Instant::now() < until && self.session.live_state(self.id).is_some_and(|state| !state.is_spread) {
-            tokio::time::sleep(LINGER_LOOK).await;
-        }
+        let lacking = self.linger().await;
         let seconds = self.since.elapsed().as_secs_f64();
         let sent = self.session.progress(self.id).map_or(0, |progress| progress.stats.uploaded_bytes);
-        let fields = json!({ "bytes": self.bytes, "uploaded": sent, "seconds": seconds });
+        let fields = json!({ "bytes": self.bytes, "uploaded": sent, "seconds": seconds, "lacking_viewers": lacking });
         let (all, sent) = (units::bytes(self.bytes), units::bytes(sent));
-        self.watch.report(self.id, "ended", fields, &format!("ended, {all} in {seconds:.1} s; {sent} sent"))?;
+        let mut text = format!("ended, {all} in {seconds:.1} s; {sent} sent");
+        if lacking > 0 {
+            let viewers = units::count(lacking, "viewer");
+            let waited = LINGER_MAX.as_secs();
+            text.push_str(&format!("; {viewers} did not get all of it within {waited} s after the end, and are left"));
+        }
+        self.watch.report(self.id, "ended", fields, &text)?;
         match ended {
             Err(error) => {
                 let message = format!("the input cannot be read on: {error}; what came before was broadcast");
@@ -279,6 +282,18 @@ impl Broadcast<'_> {
                 Err(Failure::input("the input ended without a byte: see whether what writes it works"))
             }
             Ok(()) => Ok(Code::Success),
+        }
+    }
+
+    /// Waits until all viewers have all of it; answers how many do not, in the end.
+    async fn linger(&self) -> usize {
+        let until = Instant::now() + LINGER_MAX;
+        loop {
+            let lacking = self.session.live_state(self.id).map_or(0, |state| state.lacking_peers);
+            if lacking == 0 || Instant::now() >= until {
+                return lacking;
+            }
+            tokio::time::sleep(LINGER_LOOK).await;
         }
     }
 }
