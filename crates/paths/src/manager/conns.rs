@@ -142,9 +142,8 @@ impl PathManager {
                 host.opened_at = None;
                 host.refused(now);
             }
-            let was_of_use = host.granted.contains_key(&id)
-                || host.uploads.chosen.contains(&id)
-                || host.fetches.chosen.contains(&id);
+            let was_of_use =
+                host.is_granted(&id) || host.uploads.chosen.contains(&id) || host.fetches.chosen.contains(&id);
             // What was down is not among the chosen any more, and either side may have given it up: it failed all the same.
             if (was_of_use && !by_peer || is_down) && is_reached && connection.is_one_of_many() {
                 host.lost.insert(id);
@@ -320,7 +319,7 @@ impl PathManager {
                     || if we_choose {
                         host.is_chosen(path)
                     } else {
-                        host.granted.contains_key(path) || host.implied.contains(path)
+                        host.is_granted(path) || host.implied.contains(path)
                     }
             };
             let any = self.conns_of(host).any(|(_, conn)| conn.down.is_none() && is_preferred(&conn.path.id()));
@@ -361,7 +360,7 @@ impl PathManager {
     fn standby_to_close(&self, host: &Host) -> Option<ConnId> {
         let is_idle = |(_, conn): &(ConnId, &Connection)| {
             let path = conn.path.id();
-            let is_used = host.is_chosen(&path) || host.granted.contains_key(&path);
+            let is_used = host.is_chosen(&path) || host.is_granted(&path);
             conn.is_dialled && !is_used && conn.told == Some(PathCondition::Standby)
         };
         self.conns_of(host).find(is_idle).map(|(id, _)| id)

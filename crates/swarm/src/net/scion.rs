@@ -288,6 +288,11 @@ impl ScionNet {
         found.ok().and_then(Result::ok)
     }
 
+    /// Says that somebody uses a path to `destination` that no lookup of ours named.
+    pub(crate) async fn seek(&self, destination: IsdAs) {
+        self.config.lookup.seek(destination).await;
+    }
+
     /// Connects to `remote` over `path`; it has to prove the `expected` key, if there is one.
     pub(crate) async fn connect(
         self: &Rc<Self>,
@@ -335,12 +340,17 @@ impl ScionNet {
     }
 
     /// The path of an accepted connection, seen from here. Its packets tell the numbers of the interfaces, the lookup tells
-    /// whose they are; what the lookup does not know stays as the packets tell it.
+    /// whose they are; what the lookup does not know stays as the packets tell it, and is looked for.
     pub(crate) async fn named(&self, path: &Path) -> Path {
         let Some(seen) = path.as_scion().filter(|seen| !seen.interfaces.is_empty()) else { return path.clone() };
         let numbers: Vec<u16> = seen.interfaces.iter().map(|interface| interface.id).collect();
-        let same = self.looked_up(seen.destination, &numbers).await;
-        same.map_or_else(|| path.clone(), |same| Path::scion(path.local(), path.remote(), same))
+        match self.looked_up(seen.destination, &numbers).await {
+            Some(same) => Path::scion(path.local(), path.remote(), same),
+            None => {
+                self.seek(seen.destination).await;
+                path.clone()
+            }
+        }
     }
 
     /// The path to `destination` over interfaces of these numbers. Each number tells where the next is, so there is only one.
