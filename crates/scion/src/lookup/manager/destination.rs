@@ -171,7 +171,7 @@ impl Destination {
         let left = self.expiry().map_or(Duration::ZERO, |ends| ends.saturating_duration_since(now));
         let wait = left.mul_f64(0.4 + 0.2 * rng.f64()).min(REFRESH_MAX.mul_f64(0.8 + 0.2 * rng.f64()));
         let wait = self.young_wait(now).map_or(wait, |soon| wait.min(soon.mul_f64(0.8 + 0.2 * rng.f64())));
-        let wait = self.search_wait(now).map_or(wait, |soon| wait.min(soon.mul_f64(0.8 + 0.2 * rng.f64())));
+        let wait = self.search_wait(false, now).map_or(wait, |soon| wait.min(soon.mul_f64(0.8 + 0.2 * rng.f64())));
         self.lookup = LookupState::At(now + wait.max(REFRESH_MIN));
     }
 
@@ -185,10 +185,11 @@ impl Destination {
 
     /// When to look again for paths that were lost, if there are any: a few times also where none is missed yet, since the
     /// network that has just changed takes its time to tell everybody.
-    fn search_wait(&mut self, now: Instant) -> Option<Duration> {
+    /// `is_all_lost`: none of those that there were is there any more.
+    fn search_wait(&mut self, is_all_lost: bool, now: Instant) -> Option<Duration> {
         self.lost.retain(|_, ends| *ends > now);
         let done = self.searches?;
-        if done >= SEARCHES_MAX || done >= SEARCHES_MIN && self.lost.is_empty() {
+        if done >= SEARCHES_MAX || done >= SEARCHES_MIN && self.lost.is_empty() && !is_all_lost {
             self.searches = None;
             return None;
         }
@@ -202,6 +203,11 @@ impl Destination {
         let wait_max = if is_negative { NEGATIVE_WAIT_MAX } else { FAILURE_WAIT_MAX };
         let doubled = FAILURE_WAIT_MIN.saturating_mul(1 << self.failures.min(16));
         let mut wait = doubled.min(wait_max).mul_f64(0.8 + 0.2 * rng.f64());
+        // Where there were paths, there will be.
+        if is_negative && !(self.held.is_empty() && self.lost.is_empty()) {
+            self.searches.get_or_insert(0);
+            wait = self.search_wait(true, now).map_or(wait, |soon| wait.min(soon.mul_f64(0.8 + 0.2 * rng.f64())));
+        }
         // While paths are running out, more eagerly.
         if let Some(ends) = self.expiry() {
             wait = wait.min((ends.saturating_duration_since(now) / 4).max(REFRESH_MIN));

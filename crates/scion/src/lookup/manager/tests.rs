@@ -242,6 +242,32 @@ fn a_path_that_was_lost_is_looked_for_soon_and_then_less_often() {
 }
 
 #[test]
+fn paths_that_all_went_at_once_are_looked_for_as_soon() {
+    let (mut clock, mut manager) = (Clock::new(), PathManager::new(local(), 1472, 1));
+    manager.request(there(1), clock.now).unwrap();
+    manager.set_watched(there(1), true, clock.now);
+    manager.poll_lookup(clock.now).unwrap();
+    reply(&mut manager, &clock, there(1), &[1, 2], 8 * HOUR);
+    let (start, mut last, mut lookups) = (clock.now, clock.now, 0);
+    // Every link that fails is told of, and asked about.
+    for _ in 0..10 {
+        manager.refresh_now(there(1), clock.now);
+        manager.poll_lookup(clock.now).unwrap();
+        reply(&mut manager, &clock, there(1), &[], 8 * HOUR);
+    }
+    while clock.now < start + Duration::from_secs(600) {
+        if manager.poll_lookup(clock.now).is_some() {
+            let limit = if clock.now < start + Duration::from_secs(90) { SEARCH_SOON } else { SEARCH_MAX };
+            assert!(clock.now - last <= limit, "{:?} after {:?}", clock.now - last, clock.now - start);
+            (last, lookups) = (clock.now, lookups + 1);
+            reply(&mut manager, &clock, there(1), &[], 8 * HOUR);
+        }
+        clock.now = manager.deadline().unwrap().max(clock.now);
+    }
+    assert!(lookups <= 55, "{lookups} lookups in ten minutes");
+}
+
+#[test]
 fn nothing_is_looked_for_where_nothing_was_lost() {
     let (mut clock, mut manager) = (Clock::new(), PathManager::new(local(), 1472, 1));
     manager.request(there(1), clock.now).unwrap();
