@@ -295,6 +295,23 @@ fn a_link_that_comes_up_after_the_transfer_began_carries() {
     scene.await_truth();
 }
 
+// What is killed says nothing, and what is started in its place knows nothing of the connections there were.
+#[test]
+fn a_sharer_that_was_killed_is_found_out_and_used_when_it_is_back() {
+    let mut scene = Diamond::new(147, 1);
+    common::signal(scene.sharer.pid, "KILL");
+    scene.getter.await_seen("word of the silence", |seen| {
+        seen.reasons.iter().any(|reason| reason.contains("the peer answers nothing"))
+    });
+    let mut sharing = sharing(scene.dir.path(), &scene.network, &scene.sharer_at);
+    let mut sharer = Running::start_for(&mut sharing, BACK_WITHIN * 4);
+    sharer.event("started");
+    scene.sharer = Watched::new(sharer);
+    for over in [NORTH, SOUTH] {
+        scene.getter.await_payload(over);
+    }
+}
+
 /// The path over the first core AS alone, which stays, and the one over the second.
 const NORTH: &str = "1-ff00:0:110";
 const SOUTH: &str = "1-ff00:0:120";
@@ -304,7 +321,9 @@ struct Diamond {
     network: Network,
     sharer: Watched,
     getter: Watched,
-    _dir: TempDir,
+    /// Where the sharer listens.
+    sharer_at: String,
+    dir: TempDir,
 }
 
 impl Diamond {
@@ -322,17 +341,16 @@ impl Diamond {
         fs::write(dir.path().join("one.bin"), noise(150_000_000, 6)).unwrap();
         let network = embedded::start(net, DIAMOND);
         let patience = BACK_WITHIN * (2 + 2 * rounds as u32);
-        let (listen, daemon) = host(&network, "1-ff00:0:111");
-        let mut command = anabranch(dir.path());
-        command.args(["share", "--json", "--listen", &listen, "--sciond", &daemon, "--paths", "2", "one.bin"]);
-        let mut sharer = Running::start_for(&mut command, patience);
+        let listen = host(&network, "1-ff00:0:111").0;
+        let mut sharer = Running::start_for(&mut sharing(dir.path(), &network, &listen), patience);
+        let sharer_at = sharer.event("listening")["address"].as_str().unwrap().to_owned();
         let magnet = sharer.event("started")["magnet"].as_str().unwrap().to_owned();
         if let Some(leaf) = cut {
             set_south_up(&network, leaf, false);
         }
         let arguments = [&magnet, "-o", "out", "--limit-down", "600K", "--paths", "2", "--json"];
         let getter = Running::start_for(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments), patience);
-        Self { network, sharer: Watched::new(sharer), getter: Watched::new(getter), _dir: dir }
+        Self { network, sharer: Watched::new(sharer), getter: Watched::new(getter), sharer_at, dir }
     }
 
     /// Both ends come to say what is so of paths that all work again, and keep to it.
@@ -347,6 +365,14 @@ impl Diamond {
         std::thread::sleep(Duration::from_secs(2));
         assert_eq!(lost(), before, "connections come and go over paths that work");
     }
+}
+
+/// `share` of [`Diamond`].
+fn sharing(dir: &Path, network: &Network, listen: &str) -> Command {
+    let mut command = anabranch(dir);
+    let daemon = host(network, "1-ff00:0:111").1;
+    command.args(["share", "--json", "--listen", listen, "--sciond", &daemon, "--paths", "2", "one.bin"]);
+    command
 }
 
 /// The link between a leaf and the second core.
@@ -373,6 +399,8 @@ struct Seen {
     paths: Vec<(String, String, u64)>,
     /// Paths whose last connection ended, each time.
     gone: Vec<String>,
+    /// Why states changed, each time.
+    reasons: Vec<String>,
 }
 
 impl Seen {
@@ -391,6 +419,7 @@ impl Seen {
                     self.gone.push(text(event, "path"));
                 }
                 self.states.insert(text(event, "path"), text(event, "state"));
+                self.reasons.push(text(event, "reason"));
             }
             "progress" => {
                 let told =

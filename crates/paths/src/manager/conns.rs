@@ -17,6 +17,11 @@ pub(super) const CONFIRMED_AFTER: Duration = Duration::from_secs(1);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// ... if another one of its host brought something this lately.
 const ALIVE_WITHIN: Duration = Duration::from_secs(1);
+/// A connection through SCION that owes us something and over which nothing comes at all for so long, ...
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// ... or so many round trips, has nobody at its end any more. What we send is sent again meanwhile, several times, and whoever is
+/// there acknowledges it, whatever he does about the rest (RFC 9002 §6.2).
+const ANSWERS_WITHIN_ROUND_TRIPS: u32 = 8;
 /// A path over which payload moved this lately is in use.
 const IN_USE: Duration = Duration::from_secs(2);
 /// Bytes of a packet where the transport has not measured any.
@@ -38,6 +43,8 @@ pub(super) struct Connection {
     seen: Seen,
     /// When payload moved last.
     moved: Option<Instant>,
+    /// When something came last, or nothing was due; and what had been received by then.
+    heard: Option<(Instant, u64)>,
     /// Since when its path does not work, and what had been received by then.
     pub down: Option<(Instant, u64)>,
     pub told: Option<PathCondition>,
@@ -69,6 +76,22 @@ impl Connection {
     /// Whether it works, and over `path`.
     pub(super) fn carries(&self, path: PathId) -> bool {
         self.down.is_none() && self.path.id() == path
+    }
+
+    /// Whether nobody answers at its end: something is due, and nothing comes.
+    fn is_unanswered(&mut self, measured: &Measured, now: Instant) -> bool {
+        let received_bytes = measured.received_bytes;
+        match self.heard {
+            Some((since, before)) if measured.owes && before == received_bytes => {
+                let rtt = measured.transport.map_or(Duration::ZERO, |transport| transport.rtt);
+                let patience = ANSWERS_WITHIN.max(rtt.saturating_mul(ANSWERS_WITHIN_ROUND_TRIPS));
+                now.saturating_duration_since(since) >= patience
+            }
+            _ => {
+                self.heard = Some((now, received_bytes));
+                false
+            }
+        }
     }
 
     fn sample(&mut self, measured: &Measured, now: Instant) -> Option<Sample> {
@@ -112,6 +135,7 @@ impl PathManager {
             is_dialled: handshake.is_some(),
             seen: Seen::default(),
             moved: None,
+            heard: None,
             down: None,
             told: None,
             has_alternatives: false,
@@ -297,6 +321,26 @@ impl PathManager {
         }
         for id in silent {
             self.goes_down(id, DownCause::Silent, measure(id).received_bytes, now);
+        }
+    }
+
+    /// Gives up connections through SCION at whose end nobody answers: a program that was killed says nothing, and one that was started
+    /// again in its place knows nothing of them. Its transport would wait for longer than anybody likes to.
+    pub(super) fn leave_unanswered(&mut self, measure: &dyn Fn(ConnId) -> Measured, now: Instant) {
+        if self.config.leaves_silent {
+            return;
+        }
+        let through_scion =
+            |(_, conn): &(&ConnId, &mut Connection)| conn.down.is_none() && conn.path.as_scion().is_some();
+        let mut unanswered = Vec::new();
+        for (id, conn) in self.conns.iter_mut().filter(through_scion) {
+            let measured = measure(*id);
+            if conn.is_unanswered(&measured, now) {
+                unanswered.push((*id, measured.received_bytes));
+            }
+        }
+        for (id, received_bytes) in unanswered {
+            self.goes_down(id, DownCause::NoAnswer, received_bytes, now);
         }
     }
 

@@ -68,7 +68,7 @@ pub const PATHS_PER_PEER_MAX: usize = 16;
 pub const GRANT_PATIENCE: Duration = Duration::from_secs(2);
 /// How often connections are looked at, while there are paths to choose among.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// The same where there is nothing to choose but uplinks may come and go: well within the time that a user waits for.
+/// The same where there is nothing to choose but uplinks may come and go, and peers: well within the time that a user waits for.
 pub const UPLINKS_EVERY: Duration = Duration::from_secs(1);
 /// How often paths are looked up anew; the lookup itself keeps them fresh and answers from memory.
 const FOUND_FOR: Duration = Duration::from_secs(2);
@@ -395,6 +395,7 @@ impl PathManager {
             self.decide(&clients, inputs, now);
         }
         self.leave_silent(&clients, inputs.measure, now);
+        self.leave_unanswered(inputs.measure, now);
         self.act_on_decisions(&clients, now, wall);
         self.dial_grants(now, wall);
         self.set_states(inputs.peers);
@@ -411,10 +412,11 @@ impl PathManager {
             self.conns.values().any(Connection::is_one_of_many) || self.hosts.values().any(Host::is_short_of_paths);
         let early = self.ip_joined_at.filter(|at| now.saturating_duration_since(*at) < hosts::EARLY);
         let over_ip = self.conns.values().any(Connection::leaves_by_ip);
+        let over_scion = self.conns.values().any(|conn| conn.path.as_scion().is_some());
         let pauses = [
             is_busy.then_some(LOOK_EVERY),
             (over_ip && early.is_some()).then_some(hosts::EARLY_LOOK_EVERY),
-            over_ip.then_some(UPLINKS_EVERY),
+            (over_ip || over_scion).then_some(UPLINKS_EVERY),
         ];
         pauses.into_iter().flatten().min().map(|pause| now + pause)
     }
