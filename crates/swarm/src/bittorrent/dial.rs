@@ -271,7 +271,7 @@ fn cause(error: &ConnectError) -> String {
         ConnectError::Io { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
             "it refuses connections: nothing listens on that port".to_owned()
         }
-        other => other.to_string(),
+        other => other.of_peer(),
     }
 }
 

@@ -307,7 +307,7 @@ impl ScionNet {
                 return Err(ReachError::PathDown(format!("{path} fails: {cause}")));
             }
         };
-        let stream = stream.map_err(|error| ReachError::Failed(format!("{error} (over {path})")))?;
+        let stream = stream.map_err(|error| ReachError::Failed(format!("{} (over {path})", error.of_peer())))?;
         if self.config.allowed.as_ref().is_some_and(|allowed| !allowed.contains(&stream.node_id())) {
             let found = stream.node_id();
             return Err(ReachError::Failed(format!("its key is {found}, which --allow does not admit")));
