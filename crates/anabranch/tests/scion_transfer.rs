@@ -273,16 +273,42 @@ fn carry_again(net: u8, rounds: usize) {
 fn both_ends_that_redial_at_once_say_what_is_so() {
     const ROUNDS: usize = 2;
     let scene = Diamond::new(124, ROUNDS);
-    let link = scene.network.find_link(SOUTH, Some("1-ff00:0:111")).unwrap();
     for round in 0..ROUNDS {
-        scene.network.set_link_up(link, false).unwrap();
+        set_south_up(&scene.network, "1-ff00:0:111", false);
         for end in [&scene.sharer, &scene.getter] {
             end.await_seen("the loss of a path", |seen| !seen.is_active(SOUTH));
         }
         std::thread::sleep(Duration::from_millis(2000 + 250 * round as u64));
-        scene.network.set_link_up(link, true).unwrap();
+        set_south_up(&scene.network, "1-ff00:0:111", true);
         scene.getter.await_payload(SOUTH);
         scene.await_truth();
+    }
+}
+
+// Who begins while a link is down misses nothing; what comes back is used all the same, though nobody tells of it.
+#[test]
+fn a_link_that_comes_up_after_the_transfer_began_carries() {
+    let scene = Diamond::begin(145, 1, Some("1-ff00:0:112"));
+    scene.getter.await_payload(NORTH);
+    set_south_up(&scene.network, "1-ff00:0:112", true);
+    scene.getter.await_payload(SOUTH);
+    scene.await_truth();
+}
+
+// What is killed says nothing, and what is started in its place knows nothing of the connections there were.
+#[test]
+fn a_sharer_that_was_killed_is_found_out_and_used_when_it_is_back() {
+    let mut scene = Diamond::new(147, 1);
+    common::signal(scene.sharer.pid, "KILL");
+    scene.getter.await_seen("word of the silence", |seen| {
+        seen.reasons.iter().any(|reason| reason.contains("the peer answers nothing"))
+    });
+    let mut sharing = sharing(scene.dir.path(), &scene.network, &scene.sharer_at);
+    let mut sharer = Running::start_for(&mut sharing, BACK_WITHIN * 4);
+    sharer.event("started");
+    scene.sharer = Watched::new(sharer);
+    for over in [NORTH, SOUTH] {
+        scene.getter.await_payload(over);
     }
 }
 
@@ -295,27 +321,36 @@ struct Diamond {
     network: Network,
     sharer: Watched,
     getter: Watched,
-    _dir: TempDir,
+    /// Where the sharer listens.
+    sharer_at: String,
+    dir: TempDir,
 }
 
 impl Diamond {
     fn new(net: u8, rounds: usize) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("one.bin"), noise(150_000_000, 6)).unwrap();
-        let network = embedded::start(net, DIAMOND);
-        let patience = BACK_WITHIN * (2 + 2 * rounds as u32);
-        let (listen, daemon) = host(&network, "1-ff00:0:111");
-        let mut command = anabranch(dir.path());
-        command.args(["share", "--json", "--listen", &listen, "--sciond", &daemon, "--paths", "2", "one.bin"]);
-        let mut sharer = Running::start_for(&mut command, patience);
-        let magnet = sharer.event("started")["magnet"].as_str().unwrap().to_owned();
-        let arguments = [&magnet, "-o", "out", "--limit-down", "600K", "--paths", "2", "--json"];
-        let getter = Running::start_for(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments), patience);
-        let scene = Self { network, sharer: Watched::new(sharer), getter: Watched::new(getter), _dir: dir };
+        let scene = Self::begin(net, rounds, None);
         for over in [NORTH, SOUTH] {
             scene.getter.await_payload(over);
         }
         scene
+    }
+
+    /// One that has just begun, cut off from the second core at `cut` before there is anybody who fetches.
+    fn begin(net: u8, rounds: usize, cut: Option<&str>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("one.bin"), noise(150_000_000, 6)).unwrap();
+        let network = embedded::start(net, DIAMOND);
+        let patience = BACK_WITHIN * (2 + 2 * rounds as u32);
+        let listen = host(&network, "1-ff00:0:111").0;
+        let mut sharer = Running::start_for(&mut sharing(dir.path(), &network, &listen), patience);
+        let sharer_at = sharer.event("listening")["address"].as_str().unwrap().to_owned();
+        let magnet = sharer.event("started")["magnet"].as_str().unwrap().to_owned();
+        if let Some(leaf) = cut {
+            set_south_up(&network, leaf, false);
+        }
+        let arguments = [&magnet, "-o", "out", "--limit-down", "600K", "--paths", "2", "--json"];
+        let getter = Running::start_for(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments), patience);
+        Self { network, sharer: Watched::new(sharer), getter: Watched::new(getter), sharer_at, dir }
     }
 
     /// Both ends come to say what is so of paths that all work again, and keep to it.
@@ -330,6 +365,19 @@ impl Diamond {
         std::thread::sleep(Duration::from_secs(2));
         assert_eq!(lost(), before, "connections come and go over paths that work");
     }
+}
+
+/// `share` of [`Diamond`].
+fn sharing(dir: &Path, network: &Network, listen: &str) -> Command {
+    let mut command = anabranch(dir);
+    let daemon = host(network, "1-ff00:0:111").1;
+    command.args(["share", "--json", "--listen", listen, "--sciond", &daemon, "--paths", "2", "one.bin"]);
+    command
+}
+
+/// The link between a leaf and the second core.
+fn set_south_up(network: &Network, leaf: &str, is_up: bool) {
+    network.set_link_up(network.find_link(SOUTH, Some(leaf)).unwrap(), is_up).unwrap();
 }
 
 /// A program, and what it says of its paths.
@@ -351,6 +399,8 @@ struct Seen {
     paths: Vec<(String, String, u64)>,
     /// Paths whose last connection ended, each time.
     gone: Vec<String>,
+    /// Why states changed, each time.
+    reasons: Vec<String>,
 }
 
 impl Seen {
@@ -369,6 +419,7 @@ impl Seen {
                     self.gone.push(text(event, "path"));
                 }
                 self.states.insert(text(event, "path"), text(event, "state"));
+                self.reasons.push(text(event, "reason"));
             }
             "progress" => {
                 let told =

@@ -96,3 +96,32 @@ pub enum ConnectError {
         reason: String,
     },
 }
+
+impl ConnectError {
+    /// What happened, where the peer's address stands before it.
+    pub fn of_peer(&self) -> String {
+        let text = self.to_string();
+        match self {
+            Self::TimedOut(endpoint)
+            | Self::WrongProtocol { endpoint, .. }
+            | Self::WrongKey { endpoint, .. }
+            | Self::Refused { endpoint, .. } => text.replacen(&endpoint.to_string(), "it", 1),
+            _ => text,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_stands_before_is_not_said_again() {
+        let endpoint: Endpoint = "[1-1,127.0.0.1]:31501".parse().unwrap();
+        assert!(ConnectError::TimedOut(endpoint).of_peer().starts_with("it did not answer within"));
+        let refused = ConnectError::Refused { endpoint, reason: format!("I am {endpoint}") };
+        assert_eq!(refused.of_peer(), format!("it refused: I am {endpoint}"));
+        let io = ConnectError::Io { endpoint, source: std::io::Error::other("x") };
+        assert_eq!(io.of_peer(), io.to_string());
+    }
+}

@@ -11,7 +11,8 @@ use super::hosts::{Host, HostId};
 use super::reason::{PathNews, PathVerdict, Trigger, VerdictReason};
 use super::trigger::{RACED_EVERY, REMEASURED_EVERY};
 use super::{
-    Action, GRANT_PATIENCE, Inputs, IpCandidate, LinkHealth, PATHS_PER_PEER_MAX, PathManager, PathWish, PeerView,
+    Action, GRANT_PATIENCE, GrantedPath, Inputs, IpCandidate, LinkHealth, PATHS_PER_PEER_MAX, PathManager, PathWish,
+    PeerView,
 };
 use crate::select::{self, Budget, Candidate, Choice, Resource, Selector};
 use crate::{Endpoint, Interface, IsdAs, Path, PathId, PeerKey, ScionAddr};
@@ -352,14 +353,15 @@ impl PathManager {
             else {
                 continue;
             };
-            let granted: BTreeSet<PathId> = view.granted.iter().copied().collect();
+            let granted: BTreeSet<GrantedPath> = view.granted.iter().copied().collect();
             if !host.granted.keys().copied().eq(granted.iter().copied()) {
                 host.implied.clear();
                 host.granted.retain(|path, _| granted.contains(path));
                 for path in &granted {
                     host.granted.entry(*path).or_insert(now);
                 }
-                host.lost.retain(|path| granted.contains(path));
+                let is_granted = |path: &PathId| host.granted.keys().any(|granted| granted.id == *path);
+                host.lost.retain(is_granted);
                 host.grants_untold = true;
             }
             // The names of the paths come from a lookup.
@@ -374,9 +376,10 @@ impl PathManager {
         }
     }
 
-    fn explain_grants(&mut self, address: ScionAddr, granted: &BTreeSet<PathId>) {
+    fn explain_grants(&mut self, address: ScionAddr, granted: &BTreeSet<GrantedPath>) {
         let verdict = |path: &Path| {
-            let (choice, reason) = match granted.contains(&path.id()) {
+            let id = path.id();
+            let (choice, reason) = match granted.iter().any(|granted| granted.id == id) {
                 true => (Choice::Chosen, VerdictReason::Granted),
                 false => (Choice::Left, VerdictReason::NotGranted),
             };
@@ -394,8 +397,9 @@ impl PathManager {
         for (id, host) in &self.hosts {
             let Some((_, address)) = host.scion else { continue };
             let is_due = |path: &&Path| {
-                let since = host.granted.get(&path.id());
-                since.is_some_and(|since| now.saturating_duration_since(*since) >= GRANT_PATIENCE)
+                let id = path.id();
+                let mut since = host.granted.iter().filter(|(granted, _)| granted.id == id).map(|(_, since)| *since);
+                since.any(|since| now.saturating_duration_since(since) >= GRANT_PATIENCE)
             };
             let paths = self.known_paths(address).iter().filter(is_due);
             due.extend(paths.map(|path| (*id, Endpoint::Scion(address), path.clone())));
@@ -430,7 +434,7 @@ fn uplinks(host: &Host, candidate: &IpCandidate) -> (IpAddr, IpAddr) {
 }
 
 /// The identity of a path that starts here.
-pub fn path_id(interfaces: &[Interface]) -> PathId {
+pub(super) fn path_id(interfaces: &[Interface]) -> PathId {
     let ends = interfaces.first().zip(interfaces.last());
     let (first, last): (IsdAs, IsdAs) = ends.map_or_else(Default::default, |(first, last)| (first.isd_as, last.isd_as));
     PathId::of_scion(first, last, interfaces)

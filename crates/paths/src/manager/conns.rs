@@ -17,6 +17,11 @@ pub(super) const CONFIRMED_AFTER: Duration = Duration::from_secs(1);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// ... if another one of its host brought something this lately.
 const ALIVE_WITHIN: Duration = Duration::from_secs(1);
+/// A connection through SCION that owes us something and over which nothing comes at all for so long, ...
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// ... or so many round trips, has nobody at its end any more. What we send is sent again meanwhile, several times, and whoever is
+/// there acknowledges it, whatever he does about the rest (RFC 9002 §6.2).
+const ANSWERS_WITHIN_ROUND_TRIPS: u32 = 8;
 /// A path over which payload moved this lately is in use.
 const IN_USE: Duration = Duration::from_secs(2);
 /// Bytes of a packet where the transport has not measured any.
@@ -38,6 +43,8 @@ pub(super) struct Connection {
     seen: Seen,
     /// When payload moved last.
     moved: Option<Instant>,
+    /// When something came last, or nothing was due; and what had been received by then.
+    heard: Option<(Instant, u64)>,
     /// Since when its path does not work, and what had been received by then.
     pub down: Option<(Instant, u64)>,
     pub told: Option<PathCondition>,
@@ -69,6 +76,22 @@ impl Connection {
     /// Whether it works, and over `path`.
     pub(super) fn carries(&self, path: PathId) -> bool {
         self.down.is_none() && self.path.id() == path
+    }
+
+    /// Whether nobody answers at its end: something is due, and nothing comes.
+    fn is_unanswered(&mut self, measured: &Measured, now: Instant) -> bool {
+        let received_bytes = measured.received_bytes;
+        match self.heard {
+            Some((since, before)) if measured.owes && before == received_bytes => {
+                let rtt = measured.transport.map_or(Duration::ZERO, |transport| transport.rtt);
+                let patience = ANSWERS_WITHIN.max(rtt.saturating_mul(ANSWERS_WITHIN_ROUND_TRIPS));
+                now.saturating_duration_since(since) >= patience
+            }
+            _ => {
+                self.heard = Some((now, received_bytes));
+                false
+            }
+        }
     }
 
     fn sample(&mut self, measured: &Measured, now: Instant) -> Option<Sample> {
@@ -112,6 +135,7 @@ impl PathManager {
             is_dialled: handshake.is_some(),
             seen: Seen::default(),
             moved: None,
+            heard: None,
             down: None,
             told: None,
             has_alternatives: false,
@@ -142,9 +166,8 @@ impl PathManager {
                 host.opened_at = None;
                 host.refused(now);
             }
-            let was_of_use = host.granted.contains_key(&id)
-                || host.uploads.chosen.contains(&id)
-                || host.fetches.chosen.contains(&id);
+            let was_of_use =
+                host.is_granted(&id) || host.uploads.chosen.contains(&id) || host.fetches.chosen.contains(&id);
             // What was down is not among the chosen any more, and either side may have given it up: it failed all the same.
             if (was_of_use && !by_peer || is_down) && is_reached && connection.is_one_of_many() {
                 host.lost.insert(id);
@@ -301,6 +324,26 @@ impl PathManager {
         }
     }
 
+    /// Gives up connections through SCION at whose end nobody answers: a program that was killed says nothing, and one that was started
+    /// again in its place knows nothing of them. Its transport would wait for longer than anybody likes to.
+    pub(super) fn leave_unanswered(&mut self, measure: &dyn Fn(ConnId) -> Measured, now: Instant) {
+        if self.config.leaves_silent {
+            return;
+        }
+        let through_scion =
+            |(_, conn): &(&ConnId, &mut Connection)| conn.down.is_none() && conn.path.as_scion().is_some();
+        let mut unanswered = Vec::new();
+        for (id, conn) in self.conns.iter_mut().filter(through_scion) {
+            let measured = measure(*id);
+            if conn.is_unanswered(&measured, now) {
+                unanswered.push((*id, measured.received_bytes));
+            }
+        }
+        for (id, received_bytes) in unanswered {
+            self.goes_down(id, DownCause::NoAnswer, received_bytes, now);
+        }
+    }
+
     /// Says over which connections content is asked for, and what became of each.
     pub(super) fn set_states(&mut self, peers: &[PeerView]) {
         let mut states = Vec::new();
@@ -320,7 +363,7 @@ impl PathManager {
                     || if we_choose {
                         host.is_chosen(path)
                     } else {
-                        host.granted.contains_key(path) || host.implied.contains(path)
+                        host.is_granted(path) || host.implied.contains(path)
                     }
             };
             let any = self.conns_of(host).any(|(_, conn)| conn.down.is_none() && is_preferred(&conn.path.id()));
@@ -361,7 +404,7 @@ impl PathManager {
     fn standby_to_close(&self, host: &Host) -> Option<ConnId> {
         let is_idle = |(_, conn): &(ConnId, &Connection)| {
             let path = conn.path.id();
-            let is_used = host.is_chosen(&path) || host.granted.contains_key(&path);
+            let is_used = host.is_chosen(&path) || host.is_granted(&path);
             conn.is_dialled && !is_used && conn.told == Some(PathCondition::Standby)
         };
         self.conns_of(host).find(is_idle).map(|(id, _)| id)

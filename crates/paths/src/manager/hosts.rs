@@ -16,7 +16,7 @@ use super::choose::Role;
 use super::conns::Connection;
 use super::reason::{DownCause, Trigger};
 use super::trigger::Decision;
-use super::{Inputs, IpCandidate, PathManager, PeerView};
+use super::{GrantedPath, Inputs, IpCandidate, PathManager, PeerView};
 use crate::{ConnId, Endpoint, PathId, PeerKey, ScionAddr};
 
 /// Addresses of one host that are paired with ours: what a peer may tell of itself, and where it was met, several times over.
@@ -59,7 +59,7 @@ pub(super) struct Host {
     /// What we dial to fetch from it.
     pub fetches: Decision,
     /// What it granted us, and since when.
-    pub granted: BTreeMap<PathId, Instant>,
+    pub granted: BTreeMap<GrantedPath, Instant>,
     /// What it granted was not told yet.
     pub grants_untold: bool,
     /// Paths over which it dialled us since it said what it grants: it will say so of these.
@@ -108,6 +108,11 @@ impl Host {
     /// Whether we chose a path, to serve it or to fetch from it.
     pub(super) fn is_chosen(&self, path: &PathId) -> bool {
         self.uploads.chosen.contains(path) || self.fetches.chosen.contains(path)
+    }
+
+    /// Whether it granted us a path, be it one that only its packets tell of yet.
+    pub(super) fn is_granted(&self, path: &PathId) -> bool {
+        self.granted.keys().any(|granted| [granted.id, granted.id_told].contains(path))
     }
 
     /// The paths over IP that we chose and that there are still.

@@ -49,9 +49,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::select::Selector;
-use crate::{ConnId, Endpoint, Interface, Path, PathId, PathState, PeerKey, ScionAddr, ScionPath, Scoreboard};
+use crate::{ConnId, Endpoint, Interface, IsdAs, Path, PathId, PathState, PeerKey, ScionAddr, ScionPath, Scoreboard};
 
-pub use choose::path_id;
+use choose::path_id;
 use conns::Connection;
 pub use dials::DialEnd;
 pub use first::FirstIp;
@@ -68,7 +68,7 @@ pub const PATHS_PER_PEER_MAX: usize = 16;
 pub const GRANT_PATIENCE: Duration = Duration::from_secs(2);
 /// How often connections are looked at, while there are paths to choose among.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// The same where there is nothing to choose but uplinks may come and go: well within the time that a user waits for.
+/// The same where there is nothing to choose but uplinks may come and go, and peers: well within the time that a user waits for.
 pub const UPLINKS_EVERY: Duration = Duration::from_secs(1);
 /// How often paths are looked up anew; the lookup itself keeps them fresh and answers from memory.
 const FOUND_FOR: Duration = Duration::from_secs(2);
@@ -145,13 +145,35 @@ pub struct PeerView {
     /// What it wants of us.
     pub wish: Option<PathWish>,
     /// The paths that it granted us.
-    pub granted: Vec<PathId>,
+    pub granted: Vec<GrantedPath>,
     /// It wants content of ours.
     pub is_interested: bool,
     /// We serve it.
     pub is_served: bool,
     /// It has content that we want.
     pub is_wanted: bool,
+}
+
+/// A path that a peer granted us, seen from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GrantedPath {
+    /// Which.
+    pub id: PathId,
+    /// What it is called as long as only its packets tell of it: by the numbers of its interfaces, and the ASes at its ends.
+    pub id_told: PathId,
+}
+
+impl GrantedPath {
+    /// The path over these interfaces, from here to the peer.
+    pub fn over(interfaces: &[Interface]) -> Self {
+        let last = interfaces.len().saturating_sub(1);
+        let as_told = |(at, interface): (usize, &Interface)| match at {
+            at if at == 0 || at == last => *interface,
+            _ => Interface { isd_as: IsdAs::default(), ..*interface },
+        };
+        let told: Vec<Interface> = interfaces.iter().enumerate().map(as_told).collect();
+        Self { id: path_id(interfaces), id_told: path_id(&told) }
+    }
 }
 
 /// What a connection did so far.
@@ -239,8 +261,13 @@ pub struct Dial {
 /// What the driver has to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Look up the paths to this address, and call [`PathManager::looked_up`] however that ends.
-    LookUp(ScionAddr),
+    /// Look up the paths to an address, and call [`PathManager::looked_up`] however that ends.
+    LookUp {
+        /// The address.
+        address: ScionAddr,
+        /// The peer uses or grants a path that no lookup named: there is more to be found than before.
+        seeks: bool,
+    },
     /// Say what we want of uploaders.
     Wish(PathWish),
     /// Say to a peer which paths it may use.
@@ -368,6 +395,7 @@ impl PathManager {
             self.decide(&clients, inputs, now);
         }
         self.leave_silent(&clients, inputs.measure, now);
+        self.leave_unanswered(inputs.measure, now);
         self.act_on_decisions(&clients, now, wall);
         self.dial_grants(now, wall);
         self.set_states(inputs.peers);
@@ -384,10 +412,11 @@ impl PathManager {
             self.conns.values().any(Connection::is_one_of_many) || self.hosts.values().any(Host::is_short_of_paths);
         let early = self.ip_joined_at.filter(|at| now.saturating_duration_since(*at) < hosts::EARLY);
         let over_ip = self.conns.values().any(Connection::leaves_by_ip);
+        let over_scion = self.conns.values().any(|conn| conn.path.as_scion().is_some());
         let pauses = [
             is_busy.then_some(LOOK_EVERY),
             (over_ip && early.is_some()).then_some(hosts::EARLY_LOOK_EVERY),
-            over_ip.then_some(UPLINKS_EVERY),
+            (over_ip || over_scion).then_some(UPLINKS_EVERY),
         ];
         pauses.into_iter().flatten().min().map(|pause| now + pause)
     }
@@ -431,12 +460,27 @@ impl PathManager {
         let connected: Vec<ScionAddr> = peers.iter().filter_map(hosts::scion_address).collect();
         self.lookups.retain(|address, _| connected.contains(address));
         for address in of_interest {
+            let seeks = self.knows_less_than(peers, address);
             let lookup = self.lookups.entry(address).or_default();
             if lookup.asked_at.is_none_or(|at| now.saturating_duration_since(at) >= FOUND_FOR) {
                 (lookup.asked_at, lookup.first_asked_at) = (Some(now), lookup.first_asked_at.or(Some(now)));
-                self.actions.push_back(Action::LookUp(address));
+                self.actions.push_back(Action::LookUp { address, seeks });
             }
         }
+    }
+
+    /// Whether the peer at `address` uses or grants a path that no answer to us named.
+    fn knows_less_than(&self, peers: &[PeerView], address: ScionAddr) -> bool {
+        let Some(lookup) = self.lookups.get(&address).filter(|lookup| lookup.is_answered) else { return false };
+        let narrow = lookup.narrow.iter().map(|(path, _)| path);
+        let known: BTreeSet<PathId> = lookup.paths.iter().chain(narrow).map(Path::id).collect();
+        let is_unnamed = |conn: &Connection| {
+            conn.address == Endpoint::Scion(address)
+                && conn.path.as_scion().is_some_and(|path| !path.is_named_throughout())
+        };
+        let mut granted = peers.iter().filter(|view| hosts::scion_address(view) == Some(address));
+        self.conns.values().any(is_unnamed)
+            || granted.any(|view| view.granted.iter().any(|path| !known.contains(&path.id)))
     }
 
     /// The paths to `address` that may be used, as far as is known.

@@ -82,6 +82,8 @@ pub enum DownCause {
     UplinkGone,
     /// Nothing comes while the peer's other paths work.
     Silent,
+    /// Nothing comes at all, not even acknowledgements, though something is due.
+    NoAnswer,
 }
 
 /// What made a choice necessary.
@@ -211,7 +213,7 @@ impl DownCause {
                 let at = |interface: &Interface, id| *interface == Interface { isd_as, id };
                 path.interfaces.windows(2).any(|pair| at(&pair[0], ingress) && at(&pair[1], egress))
             }
-            Self::UplinkGone | Self::Silent => false,
+            Self::UplinkGone | Self::Silent | Self::NoAnswer => false,
         }
     }
 }
@@ -225,6 +227,7 @@ impl fmt::Display for DownCause {
             }
             Self::UplinkGone => f.write_str("its interface is gone"),
             Self::Silent => f.write_str("nothing comes while other paths work"),
+            Self::NoAnswer => f.write_str("the peer answers nothing, not even that something arrived"),
         }
     }
 }

@@ -26,6 +26,7 @@ pub struct PathLookup {
 enum Request {
     Watch { destination: IsdAs, answer: oneshot::Sender<Result<watch::Receiver<Snapshot>, LookupError>> },
     InterfaceDown { interface: Interface },
+    Seek { destination: IsdAs },
 }
 
 impl PathLookup {
@@ -83,6 +84,12 @@ impl PathLookup {
     pub async fn interface_down(&self, interface: Interface) {
         // If the task has ended, nobody waits for paths either.
         let _ = self.requests.send(Request::InterfaceDown { interface }).await;
+    }
+
+    /// Says that somebody uses a path to `destination` that is not among ours: it is looked for soon, however often this is said.
+    pub async fn seek(&self, destination: IsdAs) {
+        // As above.
+        let _ = self.requests.send(Request::Seek { destination }).await;
     }
 
     async fn snapshots(&self, destination: IsdAs) -> Result<watch::Receiver<Snapshot>, LookupError> {
@@ -190,6 +197,7 @@ impl Task {
                 // Whoever asked may have gone; the next turn sees that nobody watches.
                 let _ = answer.send(receiver);
             }
+            Request::Seek { destination } => self.manager.seek(destination, now),
             Request::InterfaceDown { interface } => {
                 let source = self.source.clone();
                 // The daemon drops paths over it if it believes so; if it does not answer, nothing is lost.

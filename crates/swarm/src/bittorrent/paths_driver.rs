@@ -13,8 +13,8 @@ use std::time::{Duration, Instant, SystemTime};
 use anabranch_bittorrent::extension::{InterfaceSequence, Wish};
 use anabranch_bittorrent::torrent::{self as bittorrent, PathEvent, PeerStats, Torrent};
 use anabranch_paths::manager::{
-    self, Action, Dial, DialEnd, FirstIp, Inputs, Measured, Opened, PathManager, PathWish, PeerView, TransportMeasured,
-    path_id,
+    self, Action, Dial, DialEnd, FirstIp, GrantedPath, Inputs, Measured, Opened, PathManager, PathWish, PeerView,
+    TransportMeasured,
 };
 use anabranch_paths::{ConnId, Endpoint, Path, ScionAddr, ScionPath};
 use anabranch_scion::socket::ScmpEvent;
@@ -140,7 +140,10 @@ async fn open(torrent: TorrentHandle, dial: Dial) {
     state.paths.wake.notify_one();
 }
 
-async fn look_up(torrent: TorrentHandle, net: Rc<ScionNet>, address: ScionAddr) {
+async fn look_up(torrent: TorrentHandle, net: Rc<ScionNet>, address: ScionAddr, seeks: bool) {
+    if seeks {
+        net.seek(address.isd_as).await;
+    }
     let found = net.found(address, Payload::Quic).await;
     let mut state = torrent.borrow_mut();
     state.paths.manager.looked_up(address, found, SystemTime::now());
@@ -272,9 +275,9 @@ impl TorrentDriver {
 
     fn perform(&mut self, action: Action, torrent: &TorrentHandle, now: Instant) {
         match action {
-            Action::LookUp(address) => {
+            Action::LookUp { address, seeks } => {
                 if let Some(net) = self.resources().scion.clone() {
-                    self.spawn(look_up(torrent.clone(), net, address));
+                    self.spawn(look_up(torrent.clone(), net, address, seeks));
                 }
             }
             Action::Wish(PathWish { paths, dial, selector }) => {
@@ -309,7 +312,12 @@ impl TorrentDriver {
             view.wish.map(|wish| PathWish { paths: usize::from(wish.paths), dial: wish.dial, selector: wish.selector });
         PeerView {
             told: self.core.peer_addresses(view.peer),
-            granted: self.core.granted_paths(view.peer).iter().map(|path| path_id(path.interfaces())).collect(),
+            granted: self
+                .core
+                .granted_paths(view.peer)
+                .iter()
+                .map(|path| GrantedPath::over(path.interfaces()))
+                .collect(),
             peer: view.peer,
             uplinks: view.conns.iter().filter_map(|id| Some((*id, self.core.peer_uplink(*id)?))).collect(),
             conns: view.conns,

@@ -1,7 +1,7 @@
 //! Who may still bring what is missing of a torrent: see [`Sources`].
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anabranch_paths::Endpoint;
 
@@ -47,6 +47,11 @@ impl Named {
         Some(is_final)
     }
 
+    /// Since when it is in trouble.
+    fn in_trouble_since(&self, address: Endpoint) -> Option<Instant> {
+        Some(self.0.get(&address)?.trouble.as_ref()?.since)
+    }
+
     fn list(&self) -> Vec<NamedPeer> {
         let named = self.0.iter();
         named.map(|(address, entry)| NamedPeer { address: *address, trouble: entry.trouble.clone() }).collect()
@@ -72,6 +77,11 @@ impl TorrentDriver {
         if let Some(is_final) = self.named.failed(address, reason, is_final, Instant::now()) {
             self.tell(EventKind::PeerFailed { address, reason: reason.to_owned(), is_final });
         }
+    }
+
+    /// Whether a peer that somebody named has been in trouble for so long already.
+    pub(crate) fn is_in_trouble_for(&self, address: Endpoint, time: Duration) -> bool {
+        self.named.in_trouble_since(address).is_some_and(|since| since.elapsed() >= time)
     }
 
     /// Who may still bring something.
@@ -112,8 +122,6 @@ pub(crate) fn is_final(error: &ConnError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

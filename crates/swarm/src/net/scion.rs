@@ -43,6 +43,8 @@ const CONFIRMING_MAX: usize = 64;
 const RENEWED_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// How long an accepted connection waits for a lookup that tells which ASes its path passes.
 const NAMING_MAX: Duration = Duration::from_secs(2);
+/// How long a call waits for paths, where there are none: longer than the lookup that is due then takes to begin.
+const AWAITED_MAX: Duration = Duration::from_secs(4);
 /// How long one lookup may take where nothing waits for it.
 const LOOKUP_MAX: Duration = Duration::from_secs(2);
 
@@ -108,7 +110,8 @@ impl ScionConfig {
     pub(crate) async fn paths(&self, local: IpAddr, remote: ScionAddr, payload: Payload) -> Result<Found, ReachError> {
         let isd_as = remote.isd_as;
         let paths = self.lookup.paths(isd_as).await.map_err(|error| match error {
-            LookupError::NoPath { .. } | LookupError::Wildcard(_) => ReachError::Hopeless(error.to_string()),
+            LookupError::NoPath { .. } => ReachError::NoPath(error.to_string()),
+            LookupError::Wildcard(_) => ReachError::Hopeless(error.to_string()),
             _ => ReachError::Failed(format!("no path to {isd_as}: {error}")),
         })?;
         // The same answers as `paths` and `ping` give.
@@ -211,6 +214,9 @@ pub(crate) enum ReachError {
     /// The network says that the path is down, which it confirmed: another may lead there.
     #[error("{0}")]
     PathDown(String),
+    /// The daemon answers that no path leads there: there may be none, or all of them are down at the moment.
+    #[error("{0}")]
+    NoPath(String),
     /// It never is, however long one waits: what the user asked for does not fit together.
     #[error("{0}")]
     Hopeless(String),
@@ -282,10 +288,32 @@ impl ScionNet {
         self.config.paths(self.endpoint.local().ip(), remote, payload).await
     }
 
-    /// The same, where an answer comes in time.
+    /// The same; where there is none, they are looked for anew, and waited for a while.
+    pub(crate) async fn paths_awaited(&self, remote: ScionAddr, payload: Payload) -> Result<Found, ReachError> {
+        let found = self.paths(remote, payload).await;
+        if !matches!(found, Err(ReachError::NoPath(_))) {
+            return found;
+        }
+        self.seek(remote.isd_as).await;
+        let coming = async {
+            if let Ok(mut watch) = self.config.lookup.watch(remote.isd_as).await {
+                // However that ends, the answer is below.
+                let _ = watch.changed().await;
+            }
+        };
+        let _ = tokio::time::timeout(AWAITED_MAX, coming).await;
+        self.paths(remote, payload).await
+    }
+
+    /// The same as [`ScionNet::paths`], where an answer comes in time.
     pub(crate) async fn found(&self, remote: ScionAddr, payload: Payload) -> Option<Found> {
         let found = tokio::time::timeout(LOOKUP_MAX, self.paths(remote, payload)).await;
         found.ok().and_then(Result::ok)
+    }
+
+    /// Says that somebody uses a path to `destination` that no lookup of ours named.
+    pub(crate) async fn seek(&self, destination: IsdAs) {
+        self.config.lookup.seek(destination).await;
     }
 
     /// Connects to `remote` over `path`; it has to prove the `expected` key, if there is one.
@@ -302,7 +330,7 @@ impl ScionNet {
                 return Err(ReachError::PathDown(format!("{path} fails: {cause}")));
             }
         };
-        let stream = stream.map_err(|error| ReachError::Failed(format!("{error} (over {path})")))?;
+        let stream = stream.map_err(|error| ReachError::Failed(format!("{} (over {path})", error.of_peer())))?;
         if self.config.allowed.as_ref().is_some_and(|allowed| !allowed.contains(&stream.node_id())) {
             let found = stream.node_id();
             return Err(ReachError::Failed(format!("its key is {found}, which --allow does not admit")));
@@ -335,12 +363,17 @@ impl ScionNet {
     }
 
     /// The path of an accepted connection, seen from here. Its packets tell the numbers of the interfaces, the lookup tells
-    /// whose they are; what the lookup does not know stays as the packets tell it.
+    /// whose they are; what the lookup does not know stays as the packets tell it, and is looked for.
     pub(crate) async fn named(&self, path: &Path) -> Path {
         let Some(seen) = path.as_scion().filter(|seen| !seen.interfaces.is_empty()) else { return path.clone() };
         let numbers: Vec<u16> = seen.interfaces.iter().map(|interface| interface.id).collect();
-        let same = self.looked_up(seen.destination, &numbers).await;
-        same.map_or_else(|| path.clone(), |same| Path::scion(path.local(), path.remote(), same))
+        match self.looked_up(seen.destination, &numbers).await {
+            Some(same) => Path::scion(path.local(), path.remote(), same),
+            None => {
+                self.seek(seen.destination).await;
+                path.clone()
+            }
+        }
     }
 
     /// The path to `destination` over interfaces of these numbers. Each number tells where the next is, so there is only one.

@@ -139,7 +139,10 @@ pub(super) async fn drive(content: Handle) {
     }
 }
 
-async fn look_up(content: Handle, net: Rc<ScionNet>, address: ScionAddr) {
+async fn look_up(content: Handle, net: Rc<ScionNet>, address: ScionAddr, seeks: bool) {
+    if seeks {
+        net.seek(address.isd_as).await;
+    }
     let payload = content.borrow().payload();
     let found = net.found(address, payload).await;
     let mut state = content.borrow_mut();
@@ -180,7 +183,7 @@ async fn reach(content: Handle, remote: ScionAddr) {
     match way {
         Ok(way) => state.connect(&way, now),
         Err(error) => {
-            let is_final = matches!(error, ReachError::Hopeless(_));
+            let is_final = matches!(error, ReachError::Hopeless(_) | ReachError::NoPath(_));
             state.unreachable(remote.into(), &error.to_string(), is_final, now);
         }
     }
@@ -304,7 +307,7 @@ impl Content {
         let key = *paths.peers.entry(way.remote).or_insert(key);
         // Who called tells the numbers of interfaces alone: what its path takes, the network knows.
         if let (Endpoint::Scion(remote), false, Some(this)) = (way.remote, outgoing, self.this()) {
-            self.look_up(&this, remote);
+            self.look_up(&this, remote, false);
         }
         Some(key)
     }
@@ -379,7 +382,7 @@ impl Content {
 
     fn perform(&mut self, action: Action, this: &Handle, now: Instant) {
         match action {
-            Action::LookUp(address) => self.look_up(this, address),
+            Action::LookUp { address, seeks } => self.look_up(this, address, seeks),
             // PPSPP has no words for these.
             Action::Wish(_) | Action::Grant { .. } => {}
             Action::Dial(dial) => self.open_path(dial, now),
@@ -424,9 +427,9 @@ impl Content {
         self.paths.manager.dial_ended(&dial, DialEnd::Failed { reason, by_peer: false }, now);
     }
 
-    fn look_up(&self, this: &Handle, address: ScionAddr) {
+    fn look_up(&self, this: &Handle, address: ScionAddr, seeks: bool) {
         if let Some(net) = self.resources().scion.clone() {
-            self.spawn(look_up(this.clone(), net, address));
+            self.spawn(look_up(this.clone(), net, address, seeks));
         }
     }
 
@@ -437,7 +440,7 @@ impl Content {
         }
         self.paths.refreshed_at = now;
         let addresses: Vec<ScionAddr> = self.paths.peers.keys().filter_map(Endpoint::as_scion).collect();
-        addresses.into_iter().for_each(|address| self.look_up(this, address));
+        addresses.into_iter().for_each(|address| self.look_up(this, address, false));
     }
 
     /// Tells the manager what somebody said of paths, once nothing more came by them.

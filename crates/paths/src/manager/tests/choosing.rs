@@ -52,7 +52,7 @@ fn what_the_uploader_grants_leaves_less_to_choose_over_ip() {
     let paths = paths_to(1, 4);
     let view = sim.scion_peer(1);
     view.listens.push(ip_endpoint(1).into());
-    (view.is_wanted, view.granted) = (true, vec![paths[0].id(), paths[1].id()]);
+    (view.is_wanted, view.granted) = (true, paths[..2].iter().map(grant).collect());
     sim.open_scion(1, &paths[0], Some(20 * MS));
     sim.open_scion(1, &paths[1], None);
     sim.look();

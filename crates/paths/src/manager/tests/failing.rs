@@ -26,6 +26,53 @@ fn a_path_that_fails_is_left_replaced_and_taken_back() {
     assert_ne!(sim.last_verdict(failing).unwrap().1, "down at the moment");
 }
 
+// A peer that was killed says nothing.
+#[test]
+fn who_owes_and_answers_nothing_at_all_is_left_and_dialled_anew() {
+    const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+    let mut sim = Sim::new(ManagerConfig { wished: 2, ..ManagerConfig::default() });
+    let paths = paths_to(1, 2);
+    let view = sim.scion_peer(1);
+    (view.is_wanted, view.granted) = (true, paths.iter().map(grant).collect());
+    let conns = [&paths[0], &paths[1]].map(|path| sim.open_scion(1, path, Some(20 * MS)));
+    sim.look();
+    sim.find(1, &paths);
+    // Nothing is due: silence means nothing.
+    sim.run(60 * SECOND, |_| panic!("both are open"));
+    assert!(conns.iter().all(|conn| sim.states[conn] == PathState::Active));
+    // Acknowledgements come, and now and then is often enough.
+    conns.iter().for_each(|conn| sim.conns.get_mut(conn).unwrap().2.owes = true);
+    for _ in 0..10 {
+        sim.run(ANSWERS_WITHIN - 2 * LOOK_EVERY, |_| panic!("both are open"));
+        conns.iter().for_each(|conn| sim.conns.get_mut(conn).unwrap().2.received_bytes += 40);
+    }
+    sim.run(ANSWERS_WITHIN - 2 * LOOK_EVERY, |_| panic!("both are open"));
+    assert!(conns.iter().all(|conn| sim.states[conn] == PathState::Active));
+    // One answers again while it is in doubt; the other one does not.
+    sim.run(3 * LOOK_EVERY, |_| panic!("both are open"));
+    assert!(conns.iter().all(|conn| sim.states[conn] == PathState::Down));
+    let is_told = |news: &PathNews| matches!(news, PathNews::Changed { reason, .. } if reason.to_string().contains("answers nothing"));
+    assert_eq!(sim.news.iter().filter(|news| is_told(news)).count(), 2);
+    sim.receive(conns[0], 40);
+    sim.run(CONFIRMED_AFTER + SECOND, |_| true);
+    assert_eq!((sim.states[&conns[0]], sim.conns.contains_key(&conns[1])), (PathState::Active, false));
+    assert!(sim.open_paths(1).contains(&paths[1].id()), "it is dialled anew");
+}
+
+#[test]
+fn a_long_way_has_the_time_that_it_takes() {
+    let (mut sim, paths) = uploader(1, 1);
+    let conn = sim.conn_over(paths[0].id());
+    sim.receive(conn, 40);
+    let measured = &mut sim.conns.get_mut(&conn).unwrap().2;
+    measured.owes = true;
+    measured.transport.as_mut().unwrap().rtt = SECOND;
+    sim.run(7 * SECOND, |_| true);
+    assert_eq!(sim.states[&conn], PathState::Active);
+    sim.run(SECOND + 2 * LOOK_EVERY, |_| true);
+    assert_eq!(sim.states[&conn], PathState::Down);
+}
+
 #[test]
 fn news_of_trouble_that_is_not_so_costs_nothing_for_long() {
     let (mut sim, paths) = uploader(2, 2);

@@ -27,7 +27,7 @@ fn granted(wished: usize, count: u16, granted: &[usize]) -> (Sim, Vec<Arc<ScionP
     sim.open_scion(1, &paths[0], Some(20 * MS));
     sim.look();
     assert_eq!(sim.wishes, [PathWish { paths: wished, dial: true, selector: None }]);
-    sim.scion_peer(1).granted = granted.iter().map(|at| paths[*at].id()).collect();
+    sim.scion_peer(1).granted = granted.iter().map(|at| grant(&paths[*at])).collect();
     sim.look();
     sim.find(1, &paths);
     (sim, paths)
@@ -45,13 +45,42 @@ fn what_is_granted_and_dialled_by_nobody_is_dialled_by_us_after_a_while() {
     assert_eq!(sim.wishes.len(), 1, "said once");
 }
 
+// Links come back, and the uploader learns of it first.
+#[test]
+fn what_the_uploader_dials_and_grants_carries_before_our_lookup_names_it() {
+    let (mut sim, _) = granted(3, 2, &[0, 1]);
+    sim.run(5 * SECOND, |_| true);
+    assert!(!sim.has_sought, "all that is granted is known");
+    let all = paths_to(1, 4);
+    let numbers: Vec<u16> = all[2].interfaces.iter().map(|interface| interface.id).collect();
+    let unnamed = Arc::new(ScionPath::told(all[2].source, all[2].destination, &numbers, 1400));
+    let conn = sim.open_scion(1, &unnamed, None);
+    sim.look();
+    assert_eq!(sim.states[&conn], PathState::Active);
+    sim.scion_peer(1).granted = [0, 2].map(|at| grant(&all[at])).to_vec();
+    sim.run(FOUND_FOR, |_| true);
+    assert_eq!((sim.states[&conn], sim.has_sought), (PathState::Active, true));
+    // A path that was not granted stands by, named or not.
+    let other: Vec<u16> = all[3].interfaces.iter().map(|interface| interface.id).collect();
+    let other = Arc::new(ScionPath::told(all[3].source, all[3].destination, &other, 1400));
+    let left = sim.open_scion(1, &other, None);
+    sim.look();
+    sim.scion_peer(1).granted = [1, 2].map(|at| grant(&all[at])).to_vec();
+    sim.look();
+    assert_eq!((sim.states[&conn], sim.states[&left]), (PathState::Active, PathState::Standby));
+    sim.find(1, &all);
+    sim.run(FOUND_FOR + SECOND, |_| true);
+    assert_eq!((sim.states[&conn], sim.states[&left]), (PathState::Active, PathState::Standby));
+    assert!(!sim.has_sought);
+}
+
 #[test]
 fn grants_taken_back_leave_their_paths_standing_by() {
     let (mut sim, paths) = granted(3, 4, &[1, 2]);
     sim.run(5 * SECOND, |_| true);
     let first = sim.conn_over(paths[0].id());
     assert_eq!(sim.states[&first], PathState::Standby, "it was not granted");
-    sim.scion_peer(1).granted = vec![paths[1].id()];
+    sim.scion_peer(1).granted = vec![grant(&paths[1])];
     let conn = sim.conn_over(paths[2].id());
     sim.look();
     assert_eq!(

@@ -23,6 +23,10 @@ fn paths_to(peer: u32, count: u16) -> Vec<Arc<ScionPath>> {
     paths.map(Arc::new).collect()
 }
 
+fn grant(path: &Arc<ScionPath>) -> GrantedPath {
+    GrantedPath::over(&path.interfaces)
+}
+
 fn end_of_time() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40)
 }
@@ -56,6 +60,8 @@ struct Sim {
     /// What was handed out.
     dials: Vec<Dial>,
     lookups: Vec<ScionAddr>,
+    /// The last lookup is for what the peer uses and no answer named.
+    has_sought: bool,
     wishes: Vec<PathWish>,
     grants: BTreeMap<PeerKey, Vec<PathId>>,
     states: BTreeMap<ConnId, PathState>,
@@ -80,6 +86,7 @@ impl Sim {
             version: 0,
             dials: Vec::new(),
             lookups: Vec::new(),
+            has_sought: false,
             wishes: Vec::new(),
             grants: BTreeMap::new(),
             states: BTreeMap::new(),
@@ -186,7 +193,10 @@ impl Sim {
         let mut closed = Vec::new();
         while let Some(action) = self.manager.poll_action() {
             match action {
-                Action::LookUp(address) => self.lookups.push(address),
+                Action::LookUp { address, seeks } => {
+                    self.lookups.push(address);
+                    self.has_sought = seeks;
+                }
                 Action::Wish(wish) => self.wishes.push(wish),
                 Action::Grant { peer, paths } => {
                     self.grants.insert(peer, paths.iter().map(|path| path.id()).collect());
@@ -301,7 +311,7 @@ fn whatever_happens_bounds_hold_and_nothing_stays_behind() {
                 1 => sim.scion_peer(peer).is_wanted = random.bool(),
                 2 => sim.scion_peer(peer).listens.push(ip_endpoint(random.u32(1..6)).into()),
                 3 => {
-                    let granted = paths_to(peer, 5).iter().filter(|_| random.bool()).map(|path| path.id()).collect();
+                    let granted = paths_to(peer, 5).iter().filter(|_| random.bool()).map(grant).collect();
                     sim.scion_peer(peer).granted = granted;
                 }
                 4 => {

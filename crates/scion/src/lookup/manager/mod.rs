@@ -48,10 +48,22 @@ pub const REFRESH_MAX: Duration = Duration::from_secs(300);
 /// And at most so often, however short their lives.
 pub const REFRESH_MIN: Duration = Duration::from_secs(1);
 /// After a path was lost before its end, the next lookup comes after [`REFRESH_MIN`], and each further one after twice the
-/// time, up to this: links that fail come back, mostly soon, and who connects meanwhile has to learn of it.
+/// time, up to this: links that fail come back, mostly soon, ...
+pub const SEARCH_SOON: Duration = Duration::from_secs(5);
+/// ... for so many lookups, which is two minutes', ...
+pub const SEARCHES_SOON: u32 = 24;
+/// ... and then up to this: who connects meanwhile has to learn of it.
 pub const SEARCH_MAX: Duration = Duration::from_secs(30);
 /// So many lookups are made so: half an hour's. What is gone for longer comes back with the usual refresh.
-pub const SEARCHES_MAX: u32 = 64;
+pub const SEARCHES_MAX: u32 = SEARCHES_SOON + 60;
+/// Who has just begun to use a destination looks again after this, and each further time after twice as long, up to
+/// [`REFRESH_MAX`]: what was down when it began is nowhere to be missed.
+pub const YOUNG_WAIT: Duration = Duration::from_secs(5);
+/// Where others use paths that no answer named, the next lookup comes so long after the last one, ...
+pub const SEEK_MIN: Duration = Duration::from_secs(3);
+/// ... and after twice the time with each that brings nothing new, up to this: what others use is their word, and our daemon may
+/// never hear of it.
+pub const SEEK_MAX: Duration = Duration::from_secs(60);
 
 /// A lookup to carry out; its outcome must reach [`PathManager::on_reply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,6 +238,14 @@ impl PathManager {
     pub fn refresh_now(&mut self, destination: IsdAs, now: Instant) {
         if let Some(entry) = self.destinations.get_mut(&destination) {
             entry.refresh_now(now);
+        }
+    }
+
+    /// Says that somebody uses a path to `destination` that no answer named: a lookup falls due, soon after the last one at the
+    /// earliest ([`SEEK_MIN`]).
+    pub fn seek(&mut self, destination: IsdAs, now: Instant) {
+        if let Some(entry) = self.destinations.get_mut(&destination) {
+            entry.seek(now);
         }
     }
 

@@ -213,7 +213,7 @@ fn a_path_that_one_answer_leaves_out_stays_and_goes_with_the_second() {
 // A link fails and comes back; whoever connects after that is to have it.
 #[test]
 fn a_path_that_was_lost_is_looked_for_soon_and_then_less_often() {
-    for (away, least) in [(3, 1), (20, 1), (300, 1), (3 * 3600, 0)] {
+    for (away, limit) in [(3, SEARCH_SOON), (60, SEARCH_SOON), (300, SEARCH_MAX), (3 * 3600, REFRESH_MAX)] {
         let (mut clock, mut manager) = (Clock::new(), PathManager::new(local(), 1472, 1));
         let life = 8 * HOUR;
         manager.request(there(1), clock.now).unwrap();
@@ -236,10 +236,35 @@ fn a_path_that_was_lost_is_looked_for_soon_and_then_less_often() {
             }
             clock.now = manager.deadline().unwrap().max(clock.now);
         };
-        let limit = if least == 1 { SEARCH_MAX.min(Duration::from_secs(2 * away)) } else { REFRESH_MAX };
         assert!(seen <= limit, "away for {away} s, seen {seen:?} after it was back");
-        assert!(lookups <= 10 + away / 20, "{lookups} lookups in {away} s");
+        assert!(lookups <= 10 + away.min(120) / 5 + away / 20, "{lookups} lookups in {away} s");
     }
+}
+
+#[test]
+fn paths_that_all_went_at_once_are_looked_for_as_soon() {
+    let (mut clock, mut manager) = (Clock::new(), PathManager::new(local(), 1472, 1));
+    manager.request(there(1), clock.now).unwrap();
+    manager.set_watched(there(1), true, clock.now);
+    manager.poll_lookup(clock.now).unwrap();
+    reply(&mut manager, &clock, there(1), &[1, 2], 8 * HOUR);
+    let (start, mut last, mut lookups) = (clock.now, clock.now, 0);
+    // Every link that fails is told of, and asked about.
+    for _ in 0..10 {
+        manager.refresh_now(there(1), clock.now);
+        manager.poll_lookup(clock.now).unwrap();
+        reply(&mut manager, &clock, there(1), &[], 8 * HOUR);
+    }
+    while clock.now < start + Duration::from_secs(600) {
+        if manager.poll_lookup(clock.now).is_some() {
+            let limit = if clock.now < start + Duration::from_secs(90) { SEARCH_SOON } else { SEARCH_MAX };
+            assert!(clock.now - last <= limit, "{:?} after {:?}", clock.now - last, clock.now - start);
+            (last, lookups) = (clock.now, lookups + 1);
+            reply(&mut manager, &clock, there(1), &[], 8 * HOUR);
+        }
+        clock.now = manager.deadline().unwrap().max(clock.now);
+    }
+    assert!(lookups <= 55, "{lookups} lookups in ten minutes");
 }
 
 #[test]
@@ -260,7 +285,75 @@ fn nothing_is_looked_for_where_nothing_was_lost() {
         clock.now = manager.deadline().unwrap().max(clock.now);
     }
     assert!(waits[..4].is_sorted() && waits[3] <= Duration::from_secs(8), "{waits:?}");
-    assert!(waits[4..].iter().all(|wait| *wait >= REFRESH_MAX.mul_f64(0.8)), "{waits:?}");
+    assert!(waits[4..].iter().all(|wait| *wait >= REFRESH_MAX / 3), "{waits:?}");
+}
+
+// Who begins while links are down has lost nothing.
+#[test]
+fn who_has_just_begun_looks_again_soon_and_who_uses_nothing_does_not() {
+    for (is_watched, seconds) in [(true, 5), (false, 120)] {
+        let (mut clock, mut manager) = (Clock::new(), PathManager::new(local(), 1472, 1));
+        manager.request(there(1), clock.now).unwrap();
+        manager.set_watched(there(1), is_watched, clock.now);
+        clock.now += if is_watched { Duration::ZERO } else { Duration::from_secs(11) };
+        manager.poll_lookup(clock.now).unwrap();
+        reply(&mut manager, &clock, there(1), &[1], 8 * HOUR);
+        let wait = manager.deadline().unwrap() - clock.now;
+        assert_eq!(wait <= Duration::from_secs(5), is_watched, "{wait:?}");
+        assert!(wait >= Duration::from_secs(seconds) / 2, "{wait:?}");
+    }
+    let (mut clock, mut manager) = (Clock::new(), PathManager::new(local(), 1472, 1));
+    manager.request(there(1), clock.now).unwrap();
+    manager.set_watched(there(1), true, clock.now);
+    let (end, mut lookups) = (clock.now + HOUR, 0);
+    while clock.now < end {
+        if manager.poll_lookup(clock.now).is_some() {
+            lookups += 1;
+            reply(&mut manager, &clock, there(1), &[1], 8 * HOUR);
+        }
+        clock.now = manager.deadline().unwrap().max(clock.now);
+    }
+    assert!(lookups <= 22, "{lookups} lookups in an hour: six more than every five minutes");
+}
+
+#[test]
+fn what_others_use_is_looked_for_soon_and_no_more_often_than_that_however_often_they_say_so() {
+    let (mut clock, mut manager) = (Clock::new(), PathManager::new(local(), 1472, 1));
+    manager.seek(there(1), clock.now);
+    assert_eq!(manager.deadline(), None, "of what nobody asked for nothing is looked up");
+    manager.request(there(1), clock.now).unwrap();
+    manager.set_watched(there(1), true, clock.now);
+    manager.poll_lookup(clock.now).unwrap();
+    reply(&mut manager, &clock, there(1), &[1], 8 * HOUR);
+    clock.now += SEEK_MIN - Duration::from_millis(1);
+    manager.seek(there(1), clock.now);
+    assert_eq!(manager.poll_lookup(clock.now), None);
+    clock.now += Duration::from_millis(1);
+    assert_eq!(manager.poll_lookup(clock.now), Some(Lookup { destination: there(1), refresh: false }));
+    // While one is under way nothing else begins.
+    manager.seek(there(1), clock.now);
+    assert_eq!(manager.poll_lookup(clock.now), None);
+    reply(&mut manager, &clock, there(1), &[1, 2], 8 * HOUR);
+    // It was found: the next one is looked for as soon.
+    clock.now += SEEK_MIN;
+    manager.seek(there(1), clock.now);
+    assert!(manager.poll_lookup(clock.now).is_some());
+    reply(&mut manager, &clock, there(1), &[1, 2], 8 * HOUR);
+    // Somebody who says so four times a second, of a path that there is not.
+    let (end, mut lookups) = (clock.now + HOUR, 0);
+    while clock.now < end {
+        manager.seek(there(1), clock.now);
+        while manager.poll_lookup(clock.now).is_some() {
+            lookups += 1;
+            reply(&mut manager, &clock, there(1), &[1, 2], 8 * HOUR);
+        }
+        clock.now += Duration::from_millis(250);
+    }
+    assert!((60..=90).contains(&lookups), "{lookups} lookups in an hour");
+    // It comes after all, and no later than one of these.
+    manager.seek(there(1), clock.now);
+    clock.now += SEEK_MAX;
+    assert!(manager.poll_lookup(clock.now).is_some());
 }
 
 #[test]
