@@ -258,7 +258,7 @@ impl World {
         while let Some(event) = node.swarm.event() {
             match event {
                 Event::Liar(peer) => node.liars.push(peer),
-                Event::Found(remote) => found.push(Way { remote, path: 0 }),
+                Event::Found { address: remote, .. } => found.push(Way { remote, path: 0 }),
                 _ => {}
             }
         }
