@@ -37,6 +37,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 const PLACES_RETRY: Duration = Duration::from_millis(500);
 /// A peer that has not answered after so long may be behind a NAT: longer than it takes to reach one anywhere.
 const ASKED_TO_MEET_AFTER: Duration = Duration::from_secs(1);
+/// So long a peer may be in trouble before it counts that no path leads there: links that fail together come back, mostly soon.
+const NO_PATH_MAX: Duration = Duration::from_secs(5);
 /// How often it is looked whether a peer is still connected over other paths.
 const OTHERS_EVERY: Duration = Duration::from_secs(1);
 
@@ -136,7 +138,11 @@ async fn outgoing(torrent: &TorrentHandle, address: Endpoint, handshaken: Result
             let reason = error.to_string();
             let mut torrent = torrent.borrow_mut();
             torrent.tell(EventKind::PeerDisconnected { address, reason: reason.clone() });
-            torrent.peer_failed(address, &reason, is_final(&error));
+            let is_final = match &error {
+                ConnError::NoPath(_) => torrent.is_in_trouble_for(address, NO_PATH_MAX),
+                error => is_final(error),
+            };
+            torrent.peer_failed(address, &reason, is_final);
             false
         }
     }
@@ -183,7 +189,7 @@ async fn reach(torrent: &TorrentHandle, address: Endpoint) -> Result<Handshaken,
     let stream = match (address, net) {
         (Endpoint::Scion(remote), Some(net)) => {
             let expected = torrent.borrow().keys.get(&remote).copied();
-            let found = net.paths(remote, Payload::Quic).await?;
+            let found = net.paths_awaited(remote, Payload::Quic).await?;
             paths_beside::connect(torrent, &net, remote, expected, &found.paths).await?
         }
         (Endpoint::Scion(_), None) => {

@@ -31,7 +31,7 @@ pub(super) async fn connect(
             Due::Silence => silent += 1,
             Due::Failed(ReachError::PathDown(_)) => {}
             // Who was asked, and said no, says so over every path.
-            Due::Failed(ReachError::Failed(_) | ReachError::Hopeless(_)) => is_refused = true,
+            Due::Failed(ReachError::Failed(_) | ReachError::NoPath(_) | ReachError::Hopeless(_)) => is_refused = true,
         }
         if is_refused || silent > SILENT_PATHS_MAX || tried.len() >= PATHS_MAX {
             return None;

@@ -43,6 +43,8 @@ const CONFIRMING_MAX: usize = 64;
 const RENEWED_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// How long an accepted connection waits for a lookup that tells which ASes its path passes.
 const NAMING_MAX: Duration = Duration::from_secs(2);
+/// How long a call waits for paths, where there are none: longer than the lookup that is due then takes to begin.
+const AWAITED_MAX: Duration = Duration::from_secs(4);
 /// How long one lookup may take where nothing waits for it.
 const LOOKUP_MAX: Duration = Duration::from_secs(2);
 
@@ -108,7 +110,8 @@ impl ScionConfig {
     pub(crate) async fn paths(&self, local: IpAddr, remote: ScionAddr, payload: Payload) -> Result<Found, ReachError> {
         let isd_as = remote.isd_as;
         let paths = self.lookup.paths(isd_as).await.map_err(|error| match error {
-            LookupError::NoPath { .. } | LookupError::Wildcard(_) => ReachError::Hopeless(error.to_string()),
+            LookupError::NoPath { .. } => ReachError::NoPath(error.to_string()),
+            LookupError::Wildcard(_) => ReachError::Hopeless(error.to_string()),
             _ => ReachError::Failed(format!("no path to {isd_as}: {error}")),
         })?;
         // The same answers as `paths` and `ping` give.
@@ -211,6 +214,9 @@ pub(crate) enum ReachError {
     /// The network says that the path is down, which it confirmed: another may lead there.
     #[error("{0}")]
     PathDown(String),
+    /// The daemon answers that no path leads there: there may be none, or all of them are down at the moment.
+    #[error("{0}")]
+    NoPath(String),
     /// It never is, however long one waits: what the user asked for does not fit together.
     #[error("{0}")]
     Hopeless(String),
@@ -282,7 +288,24 @@ impl ScionNet {
         self.config.paths(self.endpoint.local().ip(), remote, payload).await
     }
 
-    /// The same, where an answer comes in time.
+    /// The same; where there is none, they are looked for anew, and waited for a while.
+    pub(crate) async fn paths_awaited(&self, remote: ScionAddr, payload: Payload) -> Result<Found, ReachError> {
+        let found = self.paths(remote, payload).await;
+        if !matches!(found, Err(ReachError::NoPath(_))) {
+            return found;
+        }
+        self.seek(remote.isd_as).await;
+        let coming = async {
+            if let Ok(mut watch) = self.config.lookup.watch(remote.isd_as).await {
+                // However that ends, the answer is below.
+                let _ = watch.changed().await;
+            }
+        };
+        let _ = tokio::time::timeout(AWAITED_MAX, coming).await;
+        self.paths(remote, payload).await
+    }
+
+    /// The same as [`ScionNet::paths`], where an answer comes in time.
     pub(crate) async fn found(&self, remote: ScionAddr, payload: Payload) -> Option<Found> {
         let found = tokio::time::timeout(LOOKUP_MAX, self.paths(remote, payload)).await;
         found.ok().and_then(Result::ok)

@@ -183,7 +183,7 @@ async fn reach(content: Handle, remote: ScionAddr) {
     match way {
         Ok(way) => state.connect(&way, now),
         Err(error) => {
-            let is_final = matches!(error, ReachError::Hopeless(_));
+            let is_final = matches!(error, ReachError::Hopeless(_) | ReachError::NoPath(_));
             state.unreachable(remote.into(), &error.to_string(), is_final, now);
         }
     }

@@ -57,6 +57,9 @@ pub(crate) enum ConnError {
     /// We ended it.
     #[error("{0}")]
     Ended(String),
+    /// No path leads there, by the daemon's word.
+    #[error("{0}")]
+    NoPath(String),
     /// It cannot come about, however long one waits: what the user asked for does not fit together.
     #[error("{0}")]
     Hopeless(String),
@@ -69,6 +72,7 @@ impl From<ReachError> for ConnError {
     fn from(error: ReachError) -> Self {
         match error {
             ReachError::Failed(reason) | ReachError::PathDown(reason) => Self::Ended(reason),
+            ReachError::NoPath(reason) => Self::NoPath(reason),
             ReachError::Hopeless(reason) => Self::Hopeless(reason),
         }
     }
