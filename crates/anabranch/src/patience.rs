@@ -3,8 +3,8 @@
 //! A content has no source left when nobody is connected, no tracker can be asked, the DHT is off or knows no way in, no address that others named is being tried,
 //! and every peer that the user or the link named is in trouble. Then:
 //!
-//! - at once, where waiting cannot help: nobody is named, or what the user asked for cannot be (no SCION network, no path there,
-//!   a policy that forbids all of them);
+//! - at once, where waiting cannot help: nobody is named, or what the user asked for cannot be (no SCION network, no path there
+//!   for some seconds, a policy that forbids all of them);
 //! - after [`LONELY_MAX`], where a named peer may just be starting, or somebody may know where we listen;
 //! - never, where nobody is named and the user chose the port that others are to dial.
 //!

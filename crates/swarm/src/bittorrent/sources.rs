@@ -22,6 +22,8 @@ struct Entry {
     trouble: Option<Trouble>,
     was_reached: bool,
     told: Vec<String>,
+    /// It was told that the trouble is final: once.
+    is_final_told: bool,
 }
 
 impl Named {
@@ -40,8 +42,10 @@ impl Named {
         let is_final = is_final && !entry.was_reached;
         let since = entry.trouble.as_ref().map_or(now, |trouble| trouble.since);
         entry.trouble = Some(Trouble { reason: reason.to_owned(), since, is_final });
-        if entry.told.len() >= TOLD_MAX || entry.told.iter().any(|told| told == reason) {
-            return None;
+        let is_final_news = is_final && !std::mem::replace(&mut entry.is_final_told, true);
+        let is_known = entry.told.iter().any(|told| told == reason);
+        if is_known || entry.told.len() >= TOLD_MAX {
+            return is_final_news.then_some(true);
         }
         entry.told.push(reason.to_owned());
         Some(is_final)
@@ -142,6 +146,13 @@ mod tests {
         assert_eq!(named.list()[0].trouble, None);
         // It was there once: it may come back.
         assert_eq!(named.failed(address, "no way", true, later), Some(false));
+        let other: Endpoint = "127.0.0.1:2".parse().unwrap();
+        named.0.entry(other).or_default();
+        let tell = |named: &mut Named, is_final| named.failed(other, "no path", is_final, now);
+        assert_eq!(
+            [false, false, true, true, false, true].map(|is_final| tell(&mut named, is_final)),
+            [Some(false), None, Some(true), None, None, None]
+        );
         for cause in 0..2 * TOLD_MAX {
             named.failed(address, &cause.to_string(), false, later);
         }
