@@ -61,8 +61,27 @@ pub(crate) struct Patience {
     paused_for: Option<String>,
 }
 
-/// Bytes verified, bytes wanted once that is known, and bytes received.
-type Amounts = (u64, Option<u64>, u64);
+/// What there is of a content at a moment.
+#[derive(Clone, Copy, Debug)]
+struct Amounts {
+    /// Bytes verified, and bytes wanted once that is known.
+    known: (u64, Option<u64>),
+    /// Bytes received that were not in vain so far: a peer that sends rubbish brings nothing.
+    received: u64,
+}
+
+impl Amounts {
+    fn of(progress: &Progress) -> Self {
+        let stats = &progress.stats;
+        let received = stats.downloaded_bytes.saturating_sub(stats.wasted_bytes);
+        Self { known: (progress.bytes_done, progress.bytes_total), received }
+    }
+
+    /// Whether something came since `before`. What turned out to be in vain is taken off, and is no news when it comes again.
+    fn has_come_since(&self, before: &Self) -> bool {
+        self.known != before.known || self.received > before.received
+    }
+}
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,12 +101,13 @@ impl Patience {
 
     /// Looks at a content that is not finished.
     pub(crate) fn look(&mut self, sources: &Sources, progress: &Progress, rules: &Rules, now: Instant) -> Verdict {
-        let state = (progress.bytes_done, progress.bytes_total, progress.stats.downloaded_bytes);
+        let amounts = Amounts::of(progress);
         let is_at_work = !sources.is_waiting && !progress.paused && self.paused_for.is_none();
         let since = match self.moved {
-            Some((before, since)) if before == state && !is_at_work => since,
-            _ => self.moved.insert((state, now)).1,
+            Some((before, since)) if !amounts.has_come_since(&before) && !is_at_work => since,
+            _ => now,
         };
+        self.moved = Some((amounts, since));
         self.was_connected |= sources.connections > 0;
         let still_for = now.saturating_duration_since(since);
         if let Some(limit) = rules.give_up.filter(|limit| still_for >= *limit) {
@@ -317,6 +337,29 @@ mod tests {
         let verdict = patience.look(&paused, &progress(3), &rules, at(37));
         let said = "nothing came for 10s: the disk is full".to_owned();
         assert_eq!(verdict, Verdict::GiveUp(FailureKind::Storage, said));
+    }
+
+    /// A second of rubbish after the other is as good as silence; what comes between counts.
+    #[test]
+    fn what_comes_in_vain_is_no_progress() {
+        let (mut patience, start) = (Patience::default(), Instant::now());
+        let rules = Rules { give_up: Some(Duration::from_secs(10)), ..Rules::default() };
+        let sources = Sources { connections: 1, is_any_wanted: true, is_any_serving: true, ..waiting() };
+        let mut look = |second, downloaded, wasted| {
+            let mut progress = progress(0);
+            (progress.stats.downloaded_bytes, progress.stats.wasted_bytes) = (downloaded, wasted);
+            patience.look(&sources, &progress, &rules, start + Duration::from_secs(second))
+        };
+        for second in 0..8 {
+            // Each block is received first, and found to be wrong then.
+            let verdict = look(second, second * 1000, second.saturating_sub(1) * 1000);
+            assert_eq!(verdict, Verdict::Wait, "{second}");
+        }
+        assert_eq!(look(8, 9000, 7000), Verdict::Wait, "a block that is good");
+        for second in 9..18 {
+            assert_eq!(look(second, second * 1000, (second - 1) * 1000), Verdict::Wait, "{second}");
+        }
+        assert!(matches!(look(18, 18_000, 17_000), Verdict::GiveUp(FailureKind::Sources, _)));
     }
 
     #[test]
