@@ -51,6 +51,7 @@ mod source;
 mod status;
 mod system;
 mod units;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::cli::StopFlags;
 use crate::exit::Failure;
-use crate::run::Watch;
 use crate::units;
+use crate::watch::Watch;
 
 /// Longest that a content goes on which peers do not leave alone.
 const GRACE: Duration = Duration::from_secs(10);

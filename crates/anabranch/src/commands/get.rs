@@ -22,11 +22,12 @@ use crate::guard;
 use crate::hook::{self, Ended, Hook};
 use crate::output::{self, Chatter};
 use crate::patience::Rules;
-use crate::run::{self, Content, Watch};
+use crate::run;
 use crate::sandbox::{Plan, Sandbox};
 use crate::seeding;
 use crate::settings;
 use crate::source::{self, Source};
+use crate::watch::{Content, Watch};
 
 /// How long peers are asked for hashes that a torrent is saved with, once all that is wanted is there.
 const HASHES_MAX: Duration = Duration::from_secs(10);

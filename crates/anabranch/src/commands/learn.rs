@@ -16,9 +16,10 @@ use crate::cli::{FindFlags, SessionFlags};
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
 use crate::patience::Rules;
-use crate::run::{self, Content, Watch};
+use crate::run;
 use crate::settings;
 use crate::source::Source;
+use crate::watch::{Content, Watch};
 
 /// How long peers are asked for Merkle hashes, once the metadata is known: three times what one may take to answer.
 const HASHES_MAX: Duration = Duration::from_secs(30);

@@ -25,12 +25,13 @@ use crate::guard;
 use crate::output::{self, Chatter};
 use crate::patience::Rules;
 use crate::player::{self, Player};
-use crate::run::{self, Content, Watch};
+use crate::run;
 use crate::sandbox::{Plan, Sandbox};
 use crate::settings;
 use crate::source::{self, Source};
 use crate::system;
 use crate::units;
+use crate::watch::{Content, Watch};
 
 /// How often it is told how watching goes.
 pub(super) const PLAYING_EVERY: Duration = Duration::from_secs(1);

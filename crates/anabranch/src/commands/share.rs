@@ -24,7 +24,7 @@ use crate::cli::{DialectChoice, SessionFlags, ShareFlags};
 use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::output::{self, Chatter};
-use crate::run::{self, Content, Watch};
+use crate::run;
 use crate::sandbox::{Plan, Sandbox};
 use crate::scion;
 use crate::seeding::{self, Seeding};
@@ -32,6 +32,7 @@ use crate::settings;
 use crate::source;
 use crate::status::Meter;
 use crate::units::{self, Size};
+use crate::watch::{Content, Watch};
 
 /// Something to share, ready to be added.
 struct Shared {

@@ -14,9 +14,10 @@ use crate::commands::learn::{add, rules};
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
 use crate::patience::Rules;
-use crate::run::{self, Content, Watch};
+use crate::run;
 use crate::source::Source;
 use crate::units;
+use crate::watch::{Content, Watch};
 
 /// Bytes written at once.
 const WRITE_LEN: usize = 1 << 20;

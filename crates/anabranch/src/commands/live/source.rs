@@ -19,10 +19,11 @@ use crate::commands::{check_trackers, share};
 use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::output::{self, Chatter};
-use crate::run::{self, Content, Watch};
+use crate::run;
 use crate::sandbox::Plan;
 use crate::scion;
 use crate::units;
+use crate::watch::{Content, Watch};
 
 /// Bytes read at once.
 const READ_LEN: usize = 64 << 10;

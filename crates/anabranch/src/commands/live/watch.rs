@@ -15,10 +15,11 @@ use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
 use crate::patience::Rules;
 use crate::player::{self, Player};
-use crate::run::{self, Content, Watch};
+use crate::run;
 use crate::sandbox::Sandbox;
 use crate::source::Source;
 use crate::units;
+use crate::watch::{Content, Watch};
 
 /// What a live stream has no use for.
 const OF_FILES: [&str; 8] =
