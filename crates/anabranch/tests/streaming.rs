@@ -100,6 +100,56 @@ fn a_second_get_fetches_nothing_and_a_second_share_hashes_nothing() {
     assert_ne!(changed[0].split('?').next(), links[0].split('?').next());
 }
 
+/// Nobody is there any more, and the same command finds that everything is: of a folder, too, whose list of files no peer tells.
+#[test]
+fn a_finished_get_run_again_needs_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("tree/sub")).unwrap();
+    fs::write(dir.path().join("tree/long"), noise(700_001, 1)).unwrap();
+    fs::write(dir.path().join("tree/sub/short"), "short").unwrap();
+    fs::write(dir.path().join("film"), noise(700_001, 2)).unwrap();
+    let (sharer, links) = share(dir.path(), 2, &["film", "tree"]);
+    let get_all = || links.iter().map(|link| run(dir.path(), &get(link, &["-o", "out"]))).collect::<Vec<_>>();
+    for (code, _, stderr) in get_all() {
+        assert_eq!(code, 0, "{stderr}");
+    }
+    assert_eq!(sharer.interrupt().0, 0);
+    for (code, stdout, stderr) in get_all() {
+        assert_eq!(code, 0, "{stderr}");
+        assert_eq!(events(&stdout, "finished").len(), 1, "{stdout}");
+    }
+    // What is not as it was is not said to be there.
+    fs::write(dir.path().join("out/tree/sub/short"), "shirt").unwrap();
+    let (code, _, stderr) = run(dir.path(), &get(&links[1], &["-o", "out", "--give-up", "2s"]));
+    assert_eq!(code, 6, "{stderr}");
+    assert_eq!(fs::read_to_string(dir.path().join("out/tree/sub/short")).unwrap(), "shirt");
+}
+
+/// Nothing tells of a part of a file whether it is the content's: what is not all of it is left alone, and the reason is no other.
+#[test]
+fn what_is_not_all_of_a_file_is_left_alone_unless_it_is_to_be_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let film = noise(2_000_003, 9);
+    let damaged = [&film[..1_900_000], b"damaged", &film[1_900_007..]].concat();
+    fs::write(dir.path().join("film"), &film).unwrap();
+    let (_sharer, links) = share(dir.path(), 1, &["film"]);
+    for (number, there) in [&film[..300_000], &damaged, &noise(1000, 10), &noise(2_000_003, 10)].iter().enumerate() {
+        let out = format!("out-{number}");
+        let path = dir.path().join(&out).join("film");
+        fs::create_dir(path.parent().unwrap()).unwrap();
+        fs::write(&path, there).unwrap();
+        let (code, _, stderr) = run(dir.path(), &get(&links[0], &["-o", &out]));
+        assert!(
+            code == 5 && stderr.contains("not all the content's") && stderr.contains("--force"),
+            "{code}: {stderr}"
+        );
+        assert!(fs::read(&path).unwrap() == **there, "{number}");
+        let (code, _, stderr) = run(dir.path(), &get(&links[0], &["-o", &out, "--force"]));
+        assert_eq!(code, 0, "{stderr}");
+        assert!(fs::read(&path).unwrap() == film, "{number}");
+    }
+}
+
 #[test]
 fn what_was_verified_survives_a_kill_and_is_not_fetched_again() {
     let dir = tempfile::tempdir().unwrap();

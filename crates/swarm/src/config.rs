@@ -77,7 +77,7 @@ pub struct SessionConfig {
     pub proxy: Option<Arc<Proxy>>,
     /// Folder for resume files; `None` keeps each beside its content.
     pub state_dir: Option<PathBuf>,
-    /// Folder for the metadata of magnet links, so that peers are asked for it once; `None` keeps none.
+    /// Folder for the metadata of magnet links and the lists of folders, so that peers are asked for them once; `None` keeps none.
     pub metadata_dir: Option<PathBuf>,
     /// Decides every random choice.
     pub seed: u64,

@@ -88,7 +88,9 @@ impl Storage {
                 self.states[file].fetch_or(FOREIGN, Ordering::AcqRel);
             }
         }
-        self.refuse(&different, "none of it is the content's")
+        // Without hashes of pieces all of it is right, or nothing that could be told.
+        let has_hashes = self.info.version.is_v2() || !self.info.piece_hashes.is_empty();
+        self.refuse(&different, if has_hashes { "none of it is the content's" } else { "it is not all the content's" })
     }
 
     /// Whether nothing of `file`, which stood there, is known to be the content's: see [`judge`](Self::judge).

@@ -1,33 +1,17 @@
-//! Metadata of magnet links, kept from run to run: who has the content needs nobody to know that it is complete, and who was
-//! interrupted goes on at once.
-//!
-//! A folder of torrents, each named after an info-hash. Nothing in it is trusted: what is read has to have the hash it is looked
-//! for by.
+//! Metadata of magnet links, kept from run to run, under each of a content's hashes: see [`kept`].
 
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anabranch_content::hex;
 use anabranch_content::info::InfoHashes;
 use anabranch_content::metainfo::{Metainfo, PieceLayers, limits::METAINFO_BYTES_MAX};
 
-/// What names of kept torrents end in: the folder may be one that the user named, with torrents of the user's in it.
-const SUFFIX: &str = ".anabranch-metadata";
-/// Torrents that are kept; the oldest go first. A million pieces make one of 20 MB, most are a hundredth of that.
-const KEPT_MAX: usize = 500;
-/// Bytes of all of them.
-const KEPT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+use crate::store::kept::{self, Kind};
 
 /// What is kept of a content.
 pub(crate) fn load(folder: &Path, hashes: &InfoHashes) -> Option<Metainfo> {
-    names(hashes).find_map(|name| {
-        let path = folder.join(name);
-        let len = fs::metadata(&path).ok()?.len();
-        if len > METAINFO_BYTES_MAX as u64 {
-            return None;
-        }
-        let kept = Metainfo::parse(&fs::read(path).ok()?).ok()?;
+    hashes.wire_hashes().find_map(|hash| {
+        let kept = Metainfo::parse(&kept::load(folder, Kind::Metadata, &hash, METAINFO_BYTES_MAX as u64)?).ok()?;
         let found = kept.info.hashes;
         let same = found.wire_hashes().any(|hash| hashes.wire_hashes().any(|asked| asked == hash));
         same.then_some(kept)
@@ -46,52 +30,17 @@ pub(crate) fn layers_or_keep(folder: &Path, torrent: &Metainfo) -> PieceLayers {
 
 /// Keeps a content's metadata under each of its hashes.
 pub(crate) fn keep(folder: &Path, torrent: &Metainfo) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
     let bytes = torrent.encode();
-    for name in names(&torrent.info.hashes) {
-        let temporary = folder.join(format!("{name}-new"));
-        fs::write(&temporary, &bytes).and_then(|()| fs::rename(&temporary, folder.join(name))).inspect_err(|_| {
-            // What is half written is of no use, and takes room where there is none.
-            let _ = fs::remove_file(&temporary);
-        })?;
-    }
-    prune(folder)
-}
-
-fn names(hashes: &InfoHashes) -> impl Iterator<Item = String> {
-    hashes.wire_hashes().map(|hash| format!("{}{SUFFIX}", hex::encode(&hash)))
-}
-
-fn prune(folder: &Path) -> io::Result<()> {
-    let mut kept: Vec<(std::time::SystemTime, u64, PathBuf)> = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let is_ours = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.strip_suffix(SUFFIX))
-            .is_some_and(|hash| hash.len() == 40 && hash.bytes().all(|digit| digit.is_ascii_hexdigit()));
-        if let Ok(meta) = entry.metadata()
-            && is_ours
-        {
-            kept.push((meta.modified()?, meta.len(), entry.path()));
-        }
-    }
-    kept.sort_by(|one, other| other.cmp(one));
-    let mut bytes = 0;
-    for (at, (_, len, path)) in kept.into_iter().enumerate() {
-        bytes += len;
-        if at >= KEPT_MAX || bytes > KEPT_BYTES_MAX {
-            fs::remove_file(path)?;
-        }
-    }
-    Ok(())
+    torrent.info.hashes.wire_hashes().try_for_each(|hash| kept::keep(folder, Kind::Metadata, &hash, &bytes))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use anabranch_content::create::{CreateOptions, create};
+    use anabranch_content::hex;
 
     fn torrent_of(dir: &Path, byte: u8) -> Metainfo {
         let path = dir.join("file");
@@ -114,36 +63,12 @@ mod tests {
         let other = torrent_of(dir.path(), 2).info.hashes;
         let without = Metainfo { piece_layers: PieceLayers::new(), ..torrent.clone() };
         assert_eq!(layers_or_keep(&folder, &without), torrent.piece_layers);
-        let name = |hashes: &InfoHashes| folder.join(names(hashes).next().unwrap());
+        let name = |hashes: &InfoHashes| {
+            folder.join(format!("{}.anabranch-metadata", hex::encode(&hashes.wire_hashes().next().unwrap())))
+        };
         fs::copy(name(&hashes), name(&other)).unwrap();
         assert!(load(&folder, &other).is_none(), "another content under this name");
         fs::write(name(&other), "d4:infodee").unwrap();
         assert!(load(&folder, &other).is_none());
-    }
-
-    #[test]
-    fn what_cannot_be_kept_leaves_nothing_half_written() {
-        let dir = tempfile::tempdir().unwrap();
-        let (folder, torrent) = (dir.path().join("kept"), torrent_of(dir.path(), 1));
-        let in_the_way = folder.join(names(&torrent.info.hashes).next().unwrap());
-        fs::create_dir_all(in_the_way.join("something")).unwrap();
-        keep(&folder, &torrent).unwrap_err();
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn the_oldest_go_and_nothing_else() {
-        let dir = tempfile::tempdir().unwrap();
-        let mine = dir.path().join(format!("{:040x}.torrent", 0));
-        fs::write(&mine, "").unwrap();
-        for number in 0..KEPT_MAX + 3 {
-            let path = dir.path().join(format!("{number:040x}{SUFFIX}"));
-            let age = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(number as u64);
-            fs::File::create(path).unwrap().set_modified(age).unwrap();
-        }
-        prune(dir.path()).unwrap();
-        let exists = |number: usize| dir.path().join(format!("{number:040x}{SUFFIX}")).exists();
-        assert!(!exists(2) && exists(3) && exists(KEPT_MAX + 2) && mine.exists());
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), KEPT_MAX + 1);
     }
 }

@@ -1,12 +1,12 @@
-//! A folder's list of files: learnt from peers, and kept beside the record, with what proves it, so that it is learnt once.
+//! A folder's list of files: learnt from peers, and kept with what proves it, so that it is learnt once.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use anabranch_content::info::Info;
+use anabranch_content::info::{Info, Sha1Digest};
 use anabranch_content::storage::own_record_name;
 use anabranch_ppspp::bin::Bin;
 use anabranch_ppspp::hash::{Digest, HashFunction};
@@ -18,6 +18,7 @@ use super::content::{Content, Handle, Head};
 use super::nodes::Nodes;
 use super::open::{describe_folder, file_name, hashes};
 use crate::events::{EventKind, FailureKind};
+use crate::store::kept::{self, Kind};
 use crate::store::open::blocking;
 
 /// What a list that is kept begins with; the last digit is the version.
@@ -27,28 +28,48 @@ const NODES_BESIDE_MAX: usize = 256;
 /// Bytes of a node's number.
 const NODE_LEN: usize = 8;
 
-/// Where the list of a link's folder is kept, below `dir`, which is that of records.
-pub(super) fn list_path(link: &Link, dir: &Path) -> Option<PathBuf> {
-    link.manifest_len?;
-    Some(dir.join(own_record_name(&file_name(link), hashes(link).v1?, "list")))
+/// Where a list is kept.
+#[derive(Clone, Debug)]
+enum Place {
+    /// In the folder of what peers told, from run to run: see [`kept`].
+    Kept(PathBuf, Sha1Digest),
+    /// Beside the record of what is there, and no longer than that.
+    Beside(PathBuf),
 }
 
 impl Content {
-    /// Where the list of its files is kept.
-    pub(super) fn list_path(&self) -> Option<PathBuf> {
+    /// Where the list of its files is kept; `None` where it is no folder.
+    fn list_place(&self) -> Option<Place> {
+        self.link.manifest_len?;
+        let hash = hashes(&self.link).v1?;
         let resources = self.resources();
-        list_path(&self.link, resources.config.state_dir.as_deref().unwrap_or(&self.options.dir))
+        let config = &resources.config;
+        Some(match &config.metadata_dir {
+            Some(folder) => Place::Kept(folder.clone(), hash),
+            None => {
+                let dir = config.state_dir.as_deref().unwrap_or(&self.options.dir);
+                Place::Beside(dir.join(own_record_name(&file_name(&self.link), hash, "list")))
+            }
+        })
+    }
+
+    /// The list of its files, where it goes with the record.
+    pub(super) fn list_beside(&self) -> Option<PathBuf> {
+        match self.list_place()? {
+            Place::Beside(path) => Some(path),
+            Place::Kept(..) => None,
+        }
     }
 }
 
 /// What a folder's files are: as an earlier run kept it, or as peers tell. `None` where the content ends before.
 pub(super) async fn learn(content: &Handle) -> Option<Arc<Info>> {
-    let (link, path) = {
+    let (link, place) = {
         let state = content.borrow();
-        (state.link.clone(), state.list_path())
+        (state.link.clone(), state.list_place())
     };
-    let kept = path.clone();
-    let found = blocking(move || kept.and_then(|path| find(&path, &link))).await;
+    let known = place.clone();
+    let found = blocking(move || known.and_then(|place| find(&place, &link))).await;
     let arrived = {
         let mut state = content.borrow_mut();
         if state.stopping {
@@ -93,9 +114,9 @@ pub(super) async fn learn(content: &Handle) -> Option<Arc<Info>> {
     };
     let described = blocking(move || {
         let described = describe_folder(&link, &file_name(&link), &manifest);
-        if let (Ok(_), Some(path)) = (&described, path) {
+        if let (Ok(_), Some(place)) = (&described, place) {
             // Where it cannot be kept, it is learnt again the next time.
-            let _ = keep(&path, &record);
+            let _ = keep(&place, &record);
         }
         described
     });
@@ -140,7 +161,11 @@ fn write(head: &Head, tree: &Tree<Nodes>) -> Vec<u8> {
     record
 }
 
-fn keep(path: &Path, record: &[u8]) -> io::Result<()> {
+fn keep(place: &Place, record: &[u8]) -> io::Result<()> {
+    let path = match place {
+        Place::Kept(folder, hash) => return kept::keep(folder, Kind::List, hash, record),
+        Place::Beside(path) => path,
+    };
     path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
     let temporary = path.with_extension("anabranch-list-new");
     std::fs::write(&temporary, record)?;
@@ -148,13 +173,19 @@ fn keep(path: &Path, record: &[u8]) -> io::Result<()> {
 }
 
 /// A list that was kept, and what proves it; `None` where there is none that holds.
-fn find(path: &Path, link: &Link) -> Option<(Head, Proof)> {
+fn find(place: &Place, link: &Link) -> Option<(Head, Proof)> {
     let hash = link.params.hash();
     let len = link.manifest_chunks() as usize * link.params.chunk_len()? as usize;
     let nodes_max = 2 * link.manifest_chunks() as usize + NODES_BESIDE_MAX;
     let len_max = MAGIC.len() + 4 + nodes_max * (NODE_LEN + hash.len()) + len;
-    let mut record = Vec::new();
-    std::fs::File::open(path).ok()?.take(len_max as u64 + 1).read_to_end(&mut record).ok()?;
+    let record = match place {
+        Place::Kept(folder, name) => kept::load(folder, Kind::List, name, len_max as u64)?,
+        Place::Beside(path) => {
+            let mut record = Vec::new();
+            std::fs::File::open(path).ok()?.take(len_max as u64 + 1).read_to_end(&mut record).ok()?;
+            record
+        }
+    };
     parse(&record, link, hash)
 }
 
@@ -210,11 +241,16 @@ mod tests {
             for bin in (0..2 * chunks).filter_map(Bin::from_u64) {
                 whole.node(bin).iter().for_each(|digest| tree.nodes_mut().put(bin, digest));
             }
-            let path = list_path(&link, &dir.path().join("new")).unwrap();
             let record = write(&head, &tree);
-            keep(&path, &record).unwrap();
-            let (found, proof) = find(&path, &link).expect("it holds");
+            let folder = dir.path().join("new");
+            let beside = Place::Beside(folder.join("list"));
+            let places = [beside, Place::Kept(folder, hashes(&link).v1.unwrap())];
+            let [(found, proof), (again, _)] = places.each_ref().map(|place| {
+                keep(place, &record).unwrap();
+                find(place, &link).expect("it holds")
+            });
             assert_eq!((found.manifest(), found.bytes()), (head.manifest(), head.bytes()));
+            assert_eq!(again.bytes(), head.bytes());
             assert!((0..u64::from(front)).all(|at| proof.contains_key(&Bin::chunk(at).unwrap())));
             // Any byte of it, and any length but its own.
             for at in (0..record.len()).step_by(7).chain([record.len() - 1]) {
@@ -228,7 +264,7 @@ mod tests {
                 assert!(parse(&record[..len], &link, HASH).is_none());
             }
             let other: Link = format!("ppspp:{}?cs=16&cl={}&ml=9", "ab".repeat(32), chunks * 16).parse().unwrap();
-            assert!(find(&path, &other).is_none());
+            assert!(places.iter().all(|place| find(place, &other).is_none()));
         }
     }
 }

@@ -243,7 +243,7 @@ impl Transfer for Handle {
 }
 
 fn given_up(content: &Handle) -> Files {
-    let list = content.borrow().list_path();
+    let list = content.borrow().list_beside();
     let (resume, storage) = content.borrow_mut().give_up_files();
     let tree = resume.as_ref().map(|resume| tree_path(resume.path()));
     Files { resume, storage, beside: tree.into_iter().chain(list).collect() }

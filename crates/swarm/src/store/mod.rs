@@ -53,10 +53,12 @@
 //! | [`readers`] | who reads a content while it arrives, and what is needed when |
 //! | [`live`] | the bytes of a live stream, as far back as its window goes |
 //! | [`open`], [`recheck`] | files are opened; what is on disk already, or in doubt, is found out |
+//! | [`kept`] | what peers told of contents, from run to run |
 //! | [`watch`] | files that somebody edits are noticed, and looked at until they are the content again |
 
 pub(crate) mod buffers;
 pub(crate) mod disk;
+pub(crate) mod kept;
 pub(crate) mod live;
 pub(crate) mod open;
 pub(crate) mod pools;
