@@ -11,8 +11,8 @@ seconds=${1:-60}
 [ $# -gt 0 ] || set -- $(sed -n 's|^path = "fuzz_targets/\(.*\)\.rs"|\1|p' Cargo.toml)
 
 # The samples come from an ordinary build; naming the target below keeps the two builds apart.
-cargo build --quiet --release --no-default-features --bin seeds
-target/release/seeds corpus
+cargo build --quiet --no-default-features --bin seeds
+target/debug/seeds corpus
 fixtures=${ANABRANCH_FIXTURES:-../../shared/fixtures}/torrents
 if [ -d "$fixtures" ]; then
     for corpus in metainfo edit; do
