@@ -197,6 +197,12 @@ pub(crate) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
+/// `1 AS and 2 links`.
+pub(crate) fn network(ases: usize, links: usize) -> String {
+    let ases = if ases == 1 { "1 AS".to_owned() } else { format!("{ases} ASes") };
+    format!("{ases} and {}", count(links, "link"))
+}
+
 /// Percent, rounded down: 100 is said of what is complete only.
 pub(crate) fn percent(done: u64, total: u64) -> f64 {
     if total == 0 {

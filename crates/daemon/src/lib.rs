@@ -147,6 +147,11 @@ pub enum StartError {
     Thread(io::Error),
 }
 
+/// An error where another daemon keeps its library in `state_dir`. To be asked first: its addresses are in use, too, and that says less.
+pub fn check_free(state_dir: &Path) -> Result<(), StartError> {
+    Ok(store::check_free(state_dir)?)
+}
+
 /// Listens where others with a token, and browsers, are to come in. To be asked first: nothing is left behind where that fails.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     door::bind_address(address).map_err(|source| StartError::Address { address, source })

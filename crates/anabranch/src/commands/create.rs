@@ -89,13 +89,12 @@ fn dry_run(flags: &CreateFlags, options: &CreateOptions, chatter: Chatter) -> Re
 }
 
 fn summary(survey: &Survey) -> String {
-    format!(
-        "{} in {} files and links, {} pieces of {}",
-        units::bytes(survey.length),
-        survey.entries.len(),
-        survey.piece_count,
-        units::bytes(survey.piece_length.into()),
-    )
+    let files = match survey.entries.iter().any(|entry| entry.target.is_some()) {
+        true => format!("{} files and links", survey.entries.len()),
+        false => units::count(survey.entries.len(), "file"),
+    };
+    let (length, piece_length) = (units::bytes(survey.length), units::bytes(survey.piece_length.into()));
+    format!("{length} in {files}, {} of {piece_length}", units::count(survey.piece_count as usize, "piece"))
 }
 
 /// What is made, or would be where there is no torrent yet.

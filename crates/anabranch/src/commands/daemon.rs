@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch_daemon::client::{default_socket, token_file};
-use anabranch_daemon::{Config, Daemon, StartError, Whole, listen};
+use anabranch_daemon::{Config, Daemon, StartError, Whole, check_free, listen};
 use anabranch_paths::Endpoint;
 use anabranch_swarm::SessionConfig;
 use clap::FromArgMatches;
@@ -34,6 +34,7 @@ pub(crate) fn run(flags: &DaemonFlags, config: Option<PathBuf>, chatter: Chatter
     check_trackers(&flags.tracker)?;
     guard::check_proxy(&flags.session)?;
     let state_dir = state_dir(flags.state_dir.clone())?;
+    check_free(&state_dir).map_err(failure)?;
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
     // Who names a folder of its own may be a second daemon of this user.
     let runtime_dir = runtime_dir.filter(|_| flags.state_dir.is_none());

@@ -78,7 +78,7 @@ impl Default for LinkShape {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ShapeError {
     /// Too slow or too fast to mean anything.
-    #[error("rate of {0} bit/s: give 1 kbit/s to 100 Gbit/s, or leave it out for an unlimited link")]
+    #[error("rate of {0} bit/s: give 1 kbit/s to 100 Gbit/s, or `none` for an unlimited link")]
     Rate(u64),
     /// Longer than anything waits.
     #[error("delay of {0:?}: give at most 10 s")]

@@ -49,7 +49,7 @@ pub enum NetworkError {
     #[error("`{0}` is no end of a link: write an AS as in 1-ff00:0:110, or an interface as in 1-ff00:0:110#3")]
     BadEnd(String),
     /// No such link.
-    #[error("no link joins {0}")]
+    #[error("no link joins {0}: `anabranch net status` shows which there are")]
     NoLink(String),
     /// Parallel links.
     #[error("several links join {0}: name one of them by its interfaces: {1}")]

@@ -6,14 +6,18 @@ use super::limits::*;
 
 /// A topology that cannot be used, and where in its file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {problem}")]
+#[error("{file}{}: {problem}", at(*line))]
 pub struct TopologyError {
     /// The file as its reader named it.
     pub file: String,
-    /// Line in it, from 1.
+    /// Line in it, from 1; 0 where the file cannot be read at all.
     pub line: usize,
     /// What is wrong.
     pub problem: Problem,
+}
+
+fn at(line: usize) -> String {
+    if line == 0 { String::new() } else { format!(":{line}") }
 }
 
 /// What is wrong with a topology. Every message ends in what to do.

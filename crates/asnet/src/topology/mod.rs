@@ -166,8 +166,11 @@ impl Topology {
     /// Reads a file: YAML if its name ends in `.topo`, `.yml` or `.yaml`, else TOML.
     pub fn load(path: &Path) -> Result<Self, TopologyError> {
         let file = path.display().to_string();
-        let text =
-            read_bounded(path).map_err(|error| document::locate(&file, (1, Problem::Unreadable(error.to_string()))))?;
+        let unreadable = |error: std::io::Error| {
+            let problem = Problem::Unreadable(error.to_string());
+            TopologyError { file: file.clone(), line: 0, problem }
+        };
+        let text = read_bounded(path).map_err(unreadable)?;
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("topo" | "yml" | "yaml") => Self::from_topo(&file, &text),
             _ => Self::from_toml(&file, &text),

@@ -99,6 +99,16 @@ struct Written {
     syncs: AtomicU64,
 }
 
+/// An error where another daemon is at work in this folder. Nothing is made there.
+pub(crate) fn check_free(dir: &Path) -> Result<(), StoreError> {
+    let Ok(lock) = OpenOptions::new().write(true).open(dir.join(LOCK)) else { return Ok(()) };
+    match lock.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(StoreError::Locked(dir.to_owned())),
+        // What else may be wrong with it, opening tells.
+        _ => Ok(()),
+    }
+}
+
 impl Store {
     /// Opens a folder, which is made where it is missing, and reads what was kept.
     pub(crate) fn open(dir: &Path) -> Result<(Self, Entries), StoreError> {

@@ -290,11 +290,11 @@ impl Plan {
     /// What is wrong, where, and what to do about it.
     pub fn load(path: &Path) -> Result<Self, PlanError> {
         let file = path.display().to_string();
-        let text = bounded(path).map_err(|problem| PlanError::new(&file, 1, problem))?;
+        let text = bounded(path).map_err(|problem| PlanError::unreadable(&file, problem))?;
         Self::read(path, &text, |topology| {
             let beside = path.parent().unwrap_or(Path::new("")).join(topology);
-            let text = bounded(&beside)?;
             let name = beside.display().to_string();
+            let text = bounded(&beside).map_err(|problem| format!("{name}: {problem}"))?;
             let is_yaml =
                 beside.extension().is_some_and(|ending| ["topo", "yml", "yaml"].iter().any(|each| ending == *each));
             let read = if is_yaml { Topology::from_topo(&name, &text) } else { Topology::from_toml(&name, &text) };
@@ -420,9 +420,9 @@ fn bounded(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let read = std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
     match read {
-        Err(error) => Err(format!("{} cannot be read ({error}): correct the name", path.display())),
+        Err(error) => Err(format!("the file cannot be read ({error}): correct the name")),
         Ok(len) if len as u64 > FILE_BYTES_MAX => {
-            Err(format!("{} has more than {FILE_BYTES_MAX} bytes: split it", path.display()))
+            Err(format!("the file has more than {FILE_BYTES_MAX} bytes: split it"))
         }
         Ok(_) => Ok(text),
     }

@@ -238,7 +238,7 @@ fn errors_name_line_and_remedy() {
 #[test]
 fn a_file_that_is_missing_is_named() {
     let error = Plan::load(Path::new("/nonexistent/plan.toml")).unwrap_err().to_string();
-    assert!(error.contains("/nonexistent/plan.toml cannot be read"), "{error}");
+    assert!(error.contains("/nonexistent/plan.toml: the file cannot be read"), "{error}");
 }
 
 #[test]

@@ -148,9 +148,8 @@ impl Screen {
                     .bound_bps
                     .map_or(String::new(), |bps| format!("; from end to end it carries {} at most", bits(bps as f64)));
                 output::line(format_args!(
-                    "A SCION network of {} ASes and {} links runs in this process{most}.\nA file of {} of noise is fetched across it.",
-                    network.nodes.len(),
-                    network.lines.len(),
+                    "A SCION network of {} runs in this process{most}.\nA file of {} of noise is fetched across it.",
+                    units::network(network.nodes.len(), network.lines.len()),
                     units::bytes(self.content_bytes),
                 ))
             }

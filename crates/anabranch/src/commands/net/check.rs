@@ -11,7 +11,7 @@ use super::{load, not_started};
 use crate::cli::NetCheckFlags;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
-use crate::system;
+use crate::{system, units};
 
 /// How often a link is measured that does not do what was asked.
 const ROUNDS_MAX: usize = 4;
@@ -50,7 +50,7 @@ pub(super) fn run(flags: &NetCheckFlags, chatter: Chatter) -> Result<Code, Failu
 /// and a link that is wrong stays wrong. Two reports for each link.
 fn measure(links: &[(LinkEnd, LinkEnd)], chatter: Chatter) -> Result<Vec<DirectionReport>, Failure> {
     let failed = |error: RouterError| not_started(&error.into());
-    chatter.note(format_args!("measuring {} links in both directions", links.len()));
+    chatter.note(format_args!("measuring {} in both directions", units::count(links.len(), "link")));
     let mut reports = check_links(links).map_err(failed)?;
     for _ in 1..ROUNDS_MAX {
         let is_off = |link: &usize| !reports[2 * link..2 * link + 2].iter().all(DirectionReport::is_as_asked);

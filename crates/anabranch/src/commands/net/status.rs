@@ -7,6 +7,7 @@ use super::up::{table, unusual};
 use crate::cli::NetStatusFlags;
 use crate::exit::{Code, Failure};
 use crate::output;
+use crate::units;
 
 /// Runs the command.
 pub(super) fn run(flags: &NetStatusFlags) -> Result<Code, Failure> {
@@ -26,7 +27,7 @@ fn show(network: &Value) -> String {
     let (ases, links) = (list(&network["ases"]), list(&network["links"]));
     let down = links.iter().filter(|link| link["up"] != true).count();
     let mut shown =
-        format!("{}: {} ASes and {} links, {down} of them down\n\n", text(&network["name"]), ases.len(), links.len());
+        format!("{}: {}, {down} of them down\n\n", text(&network["name"]), units::network(ases.len(), links.len()));
     let rows = ases.iter().map(|each| {
         let hosts: Vec<String> = list(&each["hosts"])
             .iter()

@@ -19,7 +19,7 @@ use crate::cli::NetUpFlags;
 use crate::commands::create::save;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
-use crate::{run, system};
+use crate::{run, system, units};
 
 /// Runs the command.
 pub(super) fn run(flags: &NetUpFlags, chatter: Chatter) -> Result<Code, Failure> {
@@ -131,7 +131,7 @@ fn answer_pings(network: &Network, chatter: Chatter) {
 
 fn describe(topology: &Topology, api: SocketAddr, took: Duration) -> String {
     let (ases, links) = (topology.ases(), topology.links());
-    let mut text = format!("{}: {} ASes and {} links", topology.name, ases.len(), links.len());
+    let mut text = format!("{}: {}", topology.name, units::network(ases.len(), links.len()));
     // Writing to a string does not fail.
     let _ = writeln!(text, " in {} ms; links are changed at {api}\n", took.as_millis());
     let heads = ["AS", "daemon", "control service", "hosts"].map(str::to_owned);
@@ -204,7 +204,7 @@ mod tests {
         .unwrap();
         let text = describe(&topology, "127.0.0.1:30256".parse().unwrap(), Duration::from_millis(7));
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "two: 2 ASes and 1 links in 7 ms; links are changed at 127.0.0.1:30256");
+        assert_eq!(lines[0], "two: 2 ASes and 1 link in 7 ms; links are changed at 127.0.0.1:30256");
         assert_eq!(lines[2], "AS        daemon            control service   hosts");
         assert_eq!(lines[3], "1-1 core  127.16.0.1:30255  127.16.0.1:30252  host 127.16.0.100");
         assert_eq!(lines[4], "1-2       127.16.1.1:30255  127.16.1.1:30252  a 127.16.1.100, bo 127.16.1.101");

@@ -60,6 +60,11 @@ fn client(flags: &AskFlags) -> Result<Client, Failure> {
 }
 
 fn failure(error: ClientError) -> Failure {
+    if let ClientError::Refused { status: 401, .. } = &error {
+        let message =
+            "the daemon does not know the token that it was shown: name the file in its state folder with --token-file";
+        return Failure::input(message);
+    }
     let code = match &error {
         ClientError::Unreachable { .. } | ClientError::Broken(..) => Code::Network,
         ClientError::Refused { status: 507, .. } => Code::Storage,
