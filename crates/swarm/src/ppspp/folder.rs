@@ -1,7 +1,7 @@
 //! A folder's list of files: learnt from peers, and kept with what proves it, so that it is learnt once.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -162,14 +162,10 @@ fn write(head: &Head, tree: &Tree<Nodes>) -> Vec<u8> {
 }
 
 fn keep(place: &Place, record: &[u8]) -> io::Result<()> {
-    let path = match place {
-        Place::Kept(folder, hash) => return kept::keep(folder, Kind::List, hash, record),
-        Place::Beside(path) => path,
-    };
-    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-    let temporary = path.with_extension("anabranch-list-new");
-    std::fs::write(&temporary, record)?;
-    std::fs::rename(&temporary, path)
+    match place {
+        Place::Kept(folder, hash) => kept::keep(folder, Kind::List, hash, record),
+        Place::Beside(path) => kept::write(path, record),
+    }
 }
 
 /// A list that was kept, and what proves it; `None` where there is none that holds.
@@ -180,11 +176,7 @@ fn find(place: &Place, link: &Link) -> Option<(Head, Proof)> {
     let len_max = MAGIC.len() + 4 + nodes_max * (NODE_LEN + hash.len()) + len;
     let record = match place {
         Place::Kept(folder, name) => kept::load(folder, Kind::List, name, len_max as u64)?,
-        Place::Beside(path) => {
-            let mut record = Vec::new();
-            std::fs::File::open(path).ok()?.take(len_max as u64 + 1).read_to_end(&mut record).ok()?;
-            record
-        }
+        Place::Beside(path) => kept::read(path, len_max as u64)?,
     };
     parse(&record, link, hash)
 }

@@ -44,22 +44,31 @@ fn path(folder: &Path, kind: Kind, hash: &Sha1Digest) -> PathBuf {
 
 /// What is kept under a hash, if it is no longer than `len_max`.
 pub(crate) fn load(folder: &Path, kind: Kind, hash: &Sha1Digest, len_max: u64) -> Option<Vec<u8>> {
+    read(&path(folder, kind, hash), len_max)
+}
+
+/// A file, if it can be read and is no longer than `len_max`.
+pub(crate) fn read(path: &Path, len_max: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path(folder, kind, hash)).ok()?.take(len_max.saturating_add(1)).read_to_end(&mut bytes).ok()?;
+    File::open(path).ok()?.take(len_max.saturating_add(1)).read_to_end(&mut bytes).ok()?;
     (bytes.len() as u64 <= len_max).then_some(bytes)
 }
 
 /// Keeps `bytes` under a hash, and lets the oldest go.
 pub(crate) fn keep(folder: &Path, kind: Kind, hash: &Sha1Digest, bytes: &[u8]) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    let path = path(folder, kind, hash);
-    let mut temporary = path.clone().into_os_string();
+    write(&path(folder, kind, hash), bytes)?;
+    prune(folder)
+}
+
+/// Puts a file in its place as a whole; the folder is made where it is missing.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    let mut temporary = path.as_os_str().to_owned();
     temporary.push("-new");
     fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
         // What is half written is of no use, and takes room where there is none.
         let _ = fs::remove_file(&temporary);
-    })?;
-    prune(folder)
+    })
 }
 
 fn is_ours(name: &str) -> bool {
