@@ -78,7 +78,7 @@ congestion: ## Print how each congestion control of bulk transfer fares on links
 	$(TEST) -p anabranch-hercules --test simulated table -- --ignored --nocapture --test-threads 1
 
 ledbat: ## Print how the congestion control of PPSPP fares on links in virtual time, beside the paper's values
-	$(TEST) -p anabranch-ppspp --lib ledbat -- --nocapture --test-threads 1
+	$(TEST) -p anabranch-ledbat --lib -- --nocapture --test-threads 1
 
 daemon: ## Kill the daemon a hundred times while contents come and go: nothing that was acknowledged may be lost (minutes)
 	$(TEST) -p anabranch --test daemon -- --ignored --nocapture
