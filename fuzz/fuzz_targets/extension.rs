@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::extension::{
-    ADDRESSES_MAX, ExtensionHandshake, HolepunchMessage, METADATA_PIECE_LEN, MetadataFetch, MetadataMessage, MetadataProgress, PathTalk,
-    PathsMessage, PexMessage, Wish, parse_dont_have, parse_upload_only,
+    ADDRESSES_MAX, ExtensionHandshake, HolepunchMessage, METADATA_PIECE_LEN, MetadataFetch, MetadataMessage,
+    MetadataProgress, PathTalk, PathsMessage, PexMessage, Wish, parse_dont_have, parse_upload_only,
 };
 use anabranch_content::hash::sha1;
 use anabranch_content::info::InfoHashes;

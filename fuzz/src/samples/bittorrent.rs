@@ -36,7 +36,7 @@ pub(crate) fn dht() -> Vec<Vec<u8>> {
     ];
     let mut seeds: Vec<Vec<u8>> = messages.iter().map(|message| [&[0], *message].concat()).collect();
     let part = |message: &&[u8]| [&[message.len() as u8][..], *message].concat();
-    seeds.push([vec![1], messages[..3].iter().flat_map(|message| part(message)).collect()].concat());
+    seeds.push([vec![1], messages[..3].iter().flat_map(part).collect()].concat());
     // What an answer to a query of ours has in it.
     seeds.push([&[1][..], &part(&&b"d2:id20:abcdefghij01234567895:nodes0:e"[..])].concat());
     let saved = anabranch_dht::snapshot::encode(&[(anabranch_dht::Family::V4, Default::default())]);
