@@ -57,7 +57,7 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, Later};
 use exit::{Code, Failure};
 
 fn main() -> ExitCode {
@@ -84,37 +84,37 @@ fn execute() -> Result<Code, Failure> {
     let cli = Cli::from_arg_matches(&matches).map_err(|error| Failure::usage(error.to_string().trim_end()))?;
     let chatter = output::Chatter { quiet: cli.quiet, verbose: cli.verbose };
     match cli.command {
-        Command::Create(flags) => commands::create::run(&flags, chatter),
-        Command::Edit(flags) => commands::edit::run(&flags, chatter),
-        Command::Show(flags) => commands::show::run(flags, chatter),
-        Command::Get(flags) => commands::get::run(flags, chatter),
-        Command::Play(flags) => commands::play::run(flags, chatter),
-        Command::Share(flags) => commands::share::run(flags, chatter),
-        Command::Live(flags) => commands::live::run(flags, chatter),
-        Command::Verify(flags) => commands::verify::run(&flags, chatter),
-        Command::Send(flags) => commands::send::run(flags, chatter),
-        Command::Receive(flags) => commands::receive::run(flags, chatter),
-        Command::Receipt(flags) => commands::receipt::run(&flags),
-        Command::Tracker(flags) => commands::tracker::run(&flags, chatter),
-        Command::Daemon(flags) => commands::daemon::run(&flags, cli.config, chatter),
-        Command::Add(flags) => commands::remote::add(&flags),
-        Command::List(flags) => commands::remote::list(&flags),
-        Command::Status(flags) => commands::remote::status(&flags),
-        Command::Pause(flags) => commands::remote::turn(&flags, "pause"),
-        Command::Resume(flags) => commands::remote::turn(&flags, "resume"),
-        Command::Remove(flags) => commands::remote::remove(&flags),
-        Command::Limit(flags) => commands::remote::limit(&flags),
-        Command::Watch(flags) => commands::remote::watch(&flags, chatter),
-        Command::Password(flags) => commands::remote::password(&flags, chatter),
-        Command::Paths(flags) => commands::paths::run(&flags),
-        Command::Ping(flags) => commands::ping::run(&flags, chatter),
-        Command::Traceroute(flags) => commands::traceroute::run(&flags, chatter),
-        Command::Address(flags) => commands::address::run(&flags),
-        Command::Keys(flags) => commands::keys::run(&flags.command, chatter),
-        Command::Net(flags) => commands::net::run(flags.command, chatter),
-        Command::Demo(flags) => commands::demo::run(&flags, chatter),
-        Command::Lab(flags) => commands::lab::run(&flags, chatter),
-        Command::Completions(flags) => commands::generate::completions(&flags),
-        Command::Man(flags) => commands::generate::man(&flags),
+        Command::Create(Later(flags)) => commands::create::run(&flags, chatter),
+        Command::Edit(Later(flags)) => commands::edit::run(&flags, chatter),
+        Command::Show(Later(flags)) => commands::show::run(flags, chatter),
+        Command::Get(Later(flags)) => commands::get::run(flags, chatter),
+        Command::Play(Later(flags)) => commands::play::run(flags, chatter),
+        Command::Share(Later(flags)) => commands::share::run(flags, chatter),
+        Command::Live(Later(flags)) => commands::live::run(flags, chatter),
+        Command::Verify(Later(flags)) => commands::verify::run(&flags, chatter),
+        Command::Send(Later(flags)) => commands::send::run(flags, chatter),
+        Command::Receive(Later(flags)) => commands::receive::run(flags, chatter),
+        Command::Receipt(Later(flags)) => commands::receipt::run(&flags),
+        Command::Tracker(Later(flags)) => commands::tracker::run(&flags, chatter),
+        Command::Daemon(Later(flags)) => commands::daemon::run(&flags, cli.config, chatter),
+        Command::Add(Later(flags)) => commands::remote::add(&flags),
+        Command::List(Later(flags)) => commands::remote::list(&flags),
+        Command::Status(Later(flags)) => commands::remote::status(&flags),
+        Command::Pause(Later(flags)) => commands::remote::turn(&flags, "pause"),
+        Command::Resume(Later(flags)) => commands::remote::turn(&flags, "resume"),
+        Command::Remove(Later(flags)) => commands::remote::remove(&flags),
+        Command::Limit(Later(flags)) => commands::remote::limit(&flags),
+        Command::Watch(Later(flags)) => commands::remote::watch(&flags, chatter),
+        Command::Password(Later(flags)) => commands::remote::password(&flags, chatter),
+        Command::Paths(Later(flags)) => commands::paths::run(&flags),
+        Command::Ping(Later(flags)) => commands::ping::run(&flags, chatter),
+        Command::Traceroute(Later(flags)) => commands::traceroute::run(&flags, chatter),
+        Command::Address(Later(flags)) => commands::address::run(&flags),
+        Command::Keys(Later(flags)) => commands::keys::run(&flags.command, chatter),
+        Command::Net(Later(flags)) => commands::net::run(flags.command, chatter),
+        Command::Demo(Later(flags)) => commands::demo::run(&flags, chatter),
+        Command::Lab(Later(flags)) => commands::lab::run(&flags, chatter),
+        Command::Completions(Later(flags)) => commands::generate::completions(&flags),
+        Command::Man(Later(flags)) => commands::generate::man(&flags),
     }
 }

@@ -31,7 +31,7 @@ const CONFIG_VARIABLE: &str = "ANABRANCH_CONFIG";
 
 /// Reads `arguments`, with what the environment and the configuration file say beneath them. The inner error is clap's own, help
 /// and version among them. `define` makes the definitions of all commands: they are many, and a command line that stands alone
-/// needs them but once.
+/// needs those of one.
 pub(crate) fn layered(
     define: impl Fn() -> Command,
     arguments: &[OsString],
@@ -49,7 +49,7 @@ pub(crate) fn layered(
     if written.is_none() && !variables().any(|name| is_ours(&name)) {
         return Ok(Ok(first));
     }
-    let command = define();
+    let command = built(define());
     check_environment(&command, variables())?;
     let file = match &written {
         Some((path, text)) => ConfigFile::parse(&command, &Place { path, text })?,
@@ -73,13 +73,19 @@ pub(crate) fn layered(
             arg
         })
     };
-    let filled = define().mut_args(&mut fill).mut_subcommand(name, |command| {
+    let filled = built(define()).mut_args(&mut fill).mut_subcommand(name, |command| {
         command.mut_args(&mut fill).mut_subcommands(|command| command.mut_args(&mut fill))
     });
     match failed {
         Some(failure) => Err(failure),
         None => Ok(filled.try_get_matches_from(arguments)),
     }
+}
+
+/// With the flags of all commands.
+fn built(mut command: Command) -> Command {
+    command.build();
+    command
 }
 
 /// The long name of a flag that may be set from elsewhere. Where the configuration file is cannot be.
@@ -229,7 +235,7 @@ impl ConfigFile {
         for (key, value) in table.get_ref() {
             let (name, line) = (key.get_ref().as_ref(), place.line(key.span()));
             if let DeValue::Table(of_command) = value.get_ref() {
-                let Some(command) = command.find_subcommand(name) else {
+                let Some(command) = command.find_subcommand(name).filter(|found| found.get_name() != "help") else {
                     return Err(Failure::usage(format!(
                         "{line}: `{name}` is no command; tables are named like commands"
                     )));
@@ -347,7 +353,7 @@ mod tests {
 
     fn parse(text: &str) -> Result<ConfigFile, String> {
         let path = PathBuf::from("c.toml");
-        ConfigFile::parse(&cli::command(), &Place { path: &path, text }).map_err(|failure| failure.to_string())
+        ConfigFile::parse(&built(cli::command()), &Place { path: &path, text }).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -378,6 +384,7 @@ mod tests {
         for (text, line, needle) in [
             ("\nlimitup = 1", 2, "`limitup` is not a flag of any command; did you mean `limit-up`?"),
             ("[gett]\n", 1, "`gett` is no command"),
+            ("[help]\n", 1, "`help` is no command"),
             ("[verify]\nseed = true", 2, "`seed` is not a flag of `verify`"),
             ("seed = 1", 1, "`seed` must be true or false, not integer"),
             ("seed = \"yes\"", 1, "must be true or false, not string"),
@@ -406,7 +413,7 @@ mod tests {
 
     #[test]
     fn misspelt_variables_are_named_with_what_was_meant() {
-        let check = |name: &str| check_environment(&cli::command(), std::iter::once(OsString::from(name)));
+        let check = |name: &str| check_environment(&built(cli::command()), std::iter::once(OsString::from(name)));
         for (name, meant) in [
             ("ANABRANCH_LIMITUP", "ANABRANCH_LIMIT_UP"),
             ("ANABRANCH_LIMT_DOWN", "ANABRANCH_LIMIT_DOWN"),
@@ -425,8 +432,9 @@ mod tests {
     #[test]
     fn every_flag_that_can_be_set_has_one_variable() {
         assert_eq!(variable("limit-up"), "ANABRANCH_LIMIT_UP");
-        for command in cli::command().get_subcommands() {
-            for arg in command.get_arguments().filter(|arg| arg.get_long().is_some()) {
+        for command in built(cli::command()).get_subcommands() {
+            let by_us = |arg: &&Arg| arg.get_long().is_some_and(|long| !["help", "config"].contains(&long));
+            for arg in command.get_arguments().filter(by_us) {
                 assert!(settable(arg).is_some(), "{arg}");
             }
         }

@@ -9,8 +9,12 @@ use super::Given;
 use super::session::SessionFlags;
 use crate::units::Rate;
 
+const KEY_HELP: &str = "File with the key that the stream is signed with, made if it is not there: a source that is started again with it \
+                        is found under the same link, by the viewers that are there too [default: a new one each time]";
+
 /// `live`
 #[derive(Debug, Args)]
+#[command(mut_arg("key", |key| key.help_heading(None::<&str>).help(KEY_HELP)))]
 pub(crate) struct LiveFlags {
     #[command(flatten)]
     pub given: Given,

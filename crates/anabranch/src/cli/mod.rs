@@ -7,6 +7,7 @@ mod given;
 mod guard;
 mod keys;
 mod lab;
+mod later;
 mod live;
 mod sandbox;
 mod scion;
@@ -32,6 +33,7 @@ pub(crate) use lab::{
     LabCellFlags, LabCheckFlags, LabCollectFlags, LabCommand, LabCompareFlags, LabFlags, LabListFlags, LabReportFlags,
     LabRoutesFlags, LabRunFlags, LabSubmitFlags, LabTaskFlags,
 };
+pub(crate) use later::Later;
 pub(crate) use live::LiveFlags;
 pub(crate) use sandbox::SandboxFlags;
 pub(crate) use scion::{
@@ -71,87 +73,87 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make a torrent of a file or folder
-    Create(CreateFlags),
+    Create(Later<CreateFlags>),
     /// Change the trackers, web seeds, comment, source tag or private flag of a torrent
-    Edit(EditFlags),
+    Edit(Later<EditFlags>),
     /// Show what a torrent or magnet link holds
-    Show(Box<ShowFlags>),
+    Show(Later<ShowFlags>),
     /// Fetch content
-    Get(Box<GetFlags>),
+    Get(Later<GetFlags>),
     /// Watch or listen to content while it arrives
-    Play(Box<PlayFlags>),
+    Play(Later<PlayFlags>),
     /// Share files, folders and torrents until interrupted
-    Share(Box<ShareFlags>),
+    Share(Later<ShareFlags>),
     /// Broadcast a live stream, from standard input or a file, and print a link for `get` and `play`
-    Live(Box<LiveFlags>),
+    Live(Later<LiveFlags>),
     /// Check files against a torrent
-    Verify(VerifyFlags),
+    Verify(Later<VerifyFlags>),
     /// Send files and folders, to one host or several, as fast as their paths carry
-    Send(Box<SendFlags>),
+    Send(Later<SendFlags>),
     /// Receive what somebody sends
-    Receive(Box<ReceiveFlags>),
+    Receive(Later<ReceiveFlags>),
     /// Check what a receiver signed
-    Receipt(ReceiptFlags),
+    Receipt(Later<ReceiptFlags>),
     /// Run a tracker (HTTP and UDP) until interrupted
-    Tracker(TrackerFlags),
+    Tracker(Later<TrackerFlags>),
     /// Run a library of contents with an API and a page, until interrupted
-    Daemon(Box<DaemonFlags>),
+    Daemon(Later<DaemonFlags>),
     /// Add contents to a daemon
-    Add(Box<AddFlags>),
+    Add(Later<AddFlags>),
     /// List a daemon's contents
-    List(ListFlags),
+    List(Later<ListFlags>),
     /// Say how a daemon fares, or one of its contents
-    Status(StatusFlags),
+    Status(Later<StatusFlags>),
     /// Have contents of a daemon wait
-    Pause(TurnFlags),
+    Pause(Later<TurnFlags>),
     /// Have contents of a daemon go on
-    Resume(TurnFlags),
+    Resume(Later<TurnFlags>),
     /// Remove contents from a daemon
-    Remove(RemoveFlags),
+    Remove(Later<RemoveFlags>),
     /// Say how fast a daemon and its contents may be, and when they have shared enough
-    Limit(LimitFlags),
+    Limit(Later<LimitFlags>),
     /// Watch a daemon's contents
-    Watch(WatchFlags),
+    Watch(Later<WatchFlags>),
     /// Set the password of a daemon, for programs and people without its token
-    Password(PasswordFlags),
+    Password(Later<PasswordFlags>),
     /// List the paths to a SCION destination
-    Paths(Box<PathsFlags>),
+    Paths(Later<PathsFlags>),
     /// Ask a SCION host for an answer, over one path
-    Ping(Box<PingFlags>),
+    Ping(Later<PingFlags>),
     /// Ask every router on a SCION path
     #[command(visible_alias = "tr")]
-    Traceroute(Box<TracerouteFlags>),
+    Traceroute(Later<TracerouteFlags>),
     /// Print the SCION address of this host
-    Address(AddressFlags),
+    Address(Later<AddressFlags>),
     /// Print this node's own key; list or forget those that others were met with
-    Keys(KeysFlags),
+    Keys(Later<KeysFlags>),
     /// Run SCION networks on this machine
-    Net(NetFlags),
+    Net(Later<NetFlags>),
     /// Fetch one file over one network in three ways, and draw a page of what happened
-    Demo(DemoFlags),
+    Demo(Later<DemoFlags>),
     /// Run experiments that compare SCION with BGP on the same links, from plans, and report them
-    Lab(LabFlags),
+    Lab(Later<LabFlags>),
     /// Print completions for a shell
-    Completions(CompletionsFlags),
+    Completions(Later<CompletionsFlags>),
     /// Print the manual or a command's page of it, or write all as man pages
-    Man(ManFlags),
+    Man(Later<ManFlags>),
 }
 
-/// All commands and flags.
+/// All commands; the flags of each once it is asked for, or all are built.
 pub(crate) fn command() -> clap::Command {
-    let answerable = |command: clap::Command| command.mut_args(|arg| signed(answerable(arg)));
-    let show = |show: clap::Command| show.mut_arg("json", |json| json.help("Print one JSON object"));
-    let live = |live: clap::Command| {
-        live.mut_arg("key", |key| {
-            key.help_heading(None::<&str>)
-                .help("File with the key that the stream is signed with, made if it is not there: a source that is started again with \
-                       it is found under the same link, by the viewers that are there too [default: a new one each time]")
-        })
-    };
-    answerable(Cli::command())
-        .mut_subcommand("show", show)
-        .mut_subcommand("live", live)
-        .mut_subcommands(|command| answerable(command).mut_subcommands(answerable))
+    Cli::command().mut_args(usual)
+}
+
+/// The same with all flags at once. Completions of `help` are copied from the commands before any of these is built, and would lack what is
+/// below `net` or `lab` otherwise.
+pub(crate) fn whole() -> clap::Command {
+    let defined = Command::augment_subcommands_for_update(clap::Command::new("anabranch"));
+    command().mut_subcommands(|later| defined.find_subcommand(later.get_name()).cloned().unwrap_or(later))
+}
+
+/// What holds for every flag.
+fn usual(arg: Arg) -> Arg {
+    signed(answerable(arg))
 }
 
 /// A switch takes `=no` too: what the environment or the configuration file turned on can be turned off.
@@ -187,5 +189,26 @@ mod tests {
     #[test]
     fn definitions_are_sound() {
         command().debug_assert();
+        whole().debug_assert();
+    }
+
+    #[test]
+    fn help_is_completed_below_commands_too() {
+        let mut root = whole();
+        root.build();
+        let help = root.find_subcommand("help").and_then(|help| help.find_subcommand("net"));
+        assert!(help.is_some_and(|net| net.find_subcommand("up").is_some()));
+        let flags = |root: &clap::Command| -> Vec<String> {
+            let mut flags: Vec<String> = root
+                .get_subcommands()
+                .filter(|command| command.get_name() != "help")
+                .flat_map(|command| command.get_arguments().map(|arg| format!("{} {arg}", command.get_name())))
+                .collect();
+            flags.sort();
+            flags
+        };
+        let mut asked = command();
+        asked.build();
+        assert_eq!(flags(&root), flags(&asked));
     }
 }

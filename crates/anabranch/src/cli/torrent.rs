@@ -111,6 +111,7 @@ pub(crate) struct EditFlags {
 
 /// `show`
 #[derive(Debug, Args)]
+#[command(mut_arg("json", |json| json.help("Print one JSON object")))]
 pub(crate) struct ShowFlags {
     /// A .torrent file, a link of PPSPP; or a magnet link, whose metadata peers are asked for, as `get` would ask
     #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath)]

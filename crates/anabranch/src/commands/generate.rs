@@ -4,14 +4,14 @@ use std::fs;
 
 use clap_mangen::Man;
 
-use crate::cli::{CompletionsFlags, ManFlags, command};
+use crate::cli::{CompletionsFlags, ManFlags, command, whole};
 use crate::exit::{Code, Failure};
 use crate::output;
 
 /// Prints completions.
 pub(crate) fn completions(flags: &CompletionsFlags) -> Result<Code, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(flags.shell, &mut command(), "anabranch", &mut script);
+    clap_complete::generate(flags.shell, &mut whole(), "anabranch", &mut script);
     output::raw(&script)?;
     Ok(Code::Success)
 }
