@@ -58,6 +58,8 @@ pub(crate) struct Lookup {
     seeds: Vec<Endpoint>,
     /// Seeds under way.
     seeds_asked: usize,
+    /// Seeds whose answer is late.
+    seeds_late: usize,
     asked: usize,
 }
 
@@ -78,6 +80,7 @@ impl Lookup {
             networks: HashMap::new(),
             seeds: seeds.into_iter().take(SEEDS_MAX).collect(),
             seeds_asked: 0,
+            seeds_late: 0,
             asked: 0,
         };
         known.into_iter().for_each(|contact| lookup.add(contact));
@@ -163,9 +166,18 @@ impl Lookup {
         }
     }
 
-    /// A seed answered, by this name; or did not.
-    pub(crate) fn seed_answered(&mut self, contact: Option<(Contact, Option<&[u8]>)>) {
-        self.seeds_asked = self.seeds_asked.saturating_sub(1);
+    /// The answer of a seed takes longer than usual.
+    pub(crate) fn seed_late(&mut self) {
+        if self.seeds_asked > 0 {
+            self.seeds_asked -= 1;
+            self.seeds_late += 1;
+        }
+    }
+
+    /// A seed answered, by this name; or did not. It may have been [late](Self::seed_late).
+    pub(crate) fn seed_answered(&mut self, was_late: bool, contact: Option<(Contact, Option<&[u8]>)>) {
+        let waited_for = if was_late { &mut self.seeds_late } else { &mut self.seeds_asked };
+        *waited_for = waited_for.saturating_sub(1);
         if let Some((contact, token)) = contact {
             self.add(contact);
             self.answered_by(&contact.id, token);
@@ -174,10 +186,16 @@ impl Lookup {
 
     /// The node did not answer, or not as who it is said to be.
     pub(crate) fn failed(&mut self, id: &NodeId) {
-        if let Some(candidate) = self.candidate(id)
-            && candidate.state != State::Answered
-        {
-            candidate.state = State::Failed;
+        let Some(candidate) = self.candidate(id) else { return };
+        if matches!(candidate.state, State::Answered | State::Failed) {
+            return;
+        }
+        candidate.state = State::Failed;
+        // Whoever named it may have lied of its name: by another one it, and others of its network, may still be asked.
+        let address = candidate.contact.address;
+        self.places.remove(&place(&address));
+        if let Some(count) = network_of(&address).and_then(|network| self.networks.get_mut(&network)) {
+            *count = count.saturating_sub(1);
         }
     }
 
@@ -211,7 +229,8 @@ impl Lookup {
     pub(crate) fn is_done(&self) -> bool {
         let may_ask = self.asked < QUERIES_MAX
             && (self.next_fresh().is_some() || !self.seeds.is_empty() && self.answered() < BUCKET_LEN);
-        let waits = self.under_way() > 0 || self.count(State::Late) > 0 && self.answered() < BUCKET_LEN;
+        let is_anybody_late = self.count(State::Late) > 0 || self.seeds_late > 0;
+        let waits = self.under_way() > 0 || is_anybody_late && self.answered() < BUCKET_LEN;
         !may_ask && !waits
     }
 
@@ -299,6 +318,45 @@ mod tests {
     }
 
     #[test]
+    fn who_names_nodes_by_other_names_hides_none_of_them() {
+        let named = |ip: u32, bits: usize, seed: u64| Contact {
+            id: TARGET.at_depth(bits, &mut fastrand::Rng::with_seed(seed)),
+            address: SocketAddr::from((Ipv4Addr::from_bits(0x1400_0000 + ip), 6881)).into(),
+        };
+        let lies: Vec<Contact> = (0..4).map(|number| named(number, 50, u64::from(number))).collect();
+        let truth: Vec<Contact> = (0..4).map(|number| named(number, 40, 100 + u64::from(number))).collect();
+        let mut lookup = Lookup::new(TARGET, Vec::new(), Vec::new());
+        lookup.named(lies.iter().copied());
+        lookup.named(truth.iter().copied());
+        assert_eq!(lookup.candidates.len(), lies.len(), "one name for each address");
+        assert_eq!(ask(&mut lookup).len(), ALPHA);
+        lies.iter().for_each(|contact| lookup.failed(&contact.id));
+        // Again, as a lie that was found out is.
+        lookup.failed(&lies[0].id);
+        lookup.named(lies.iter().chain(&truth).copied());
+        let mut asked = ask(&mut lookup);
+        asked.sort_by_key(|contact| contact.address);
+        assert_eq!(asked, truth);
+        lookup.named([named(9, 45, 9)].into_iter());
+        assert_eq!(lookup.candidates.len(), 2 * OF_NETWORK_MAX, "the network has its share again");
+    }
+
+    #[test]
+    fn seeds_that_are_late_hold_up_nobody() {
+        let seeds: Vec<Endpoint> = (1..=6).map(|number| format!("10.9.9.{number}:1").parse().unwrap()).collect();
+        let mut lookup = Lookup::new(TARGET, Vec::new(), seeds);
+        let asked = std::iter::from_fn(|| lookup.next()).count();
+        assert_eq!(asked, ALPHA);
+        (0..ALPHA).for_each(|_| lookup.seed_late());
+        assert_eq!(std::iter::from_fn(|| lookup.next()).count(), 2);
+        (0..2).for_each(|_| lookup.seed_answered(false, None));
+        assert!(!lookup.is_done(), "four may still answer");
+        lookup.seed_answered(true, Some((local(1, 5), None)));
+        (0..3).for_each(|_| lookup.seed_answered(true, None));
+        assert!(lookup.is_done() && lookup.answered() == 1);
+    }
+
+    #[test]
     fn names_that_an_address_may_not_have_neither_end_it_nor_take_all_queries() {
         // A crowd of them nearest to the target, and eight honest ones farther away.
         let crowd = |number: u32| Contact {
@@ -348,7 +406,7 @@ mod tests {
         assert_eq!(lookup.next(), Some(Next::Seed(seed)));
         lookup.failed(&local(1, 5).id);
         assert!(!lookup.is_done());
-        lookup.seed_answered(Some((Contact { id: local(2, 6).id, address: seed }, None)));
+        lookup.seed_answered(false, Some((Contact { id: local(2, 6).id, address: seed }, None)));
         lookup.named([local(3, 7)].into_iter());
         assert_eq!(ask(&mut lookup), [local(3, 7)]);
         lookup.failed(&local(3, 7).id);

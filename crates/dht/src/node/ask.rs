@@ -46,7 +46,7 @@ pub(super) struct Asked {
     pub(super) expected: Option<Contact>,
     pub(super) purpose: Purpose,
     sent_at: Instant,
-    is_late: bool,
+    pub(super) is_late: bool,
 }
 
 /// The queries under way.
@@ -115,7 +115,8 @@ impl Asking {
         if self.under_way.len() >= QUERIES_MAX {
             return None;
         }
-        self.pace.0 -= 1.0;
+        // What is no lookup is not paced, and takes no more than a second from those that are.
+        self.pace.0 = (self.pace.0 - 1.0).max(-PACE.0);
         let number = loop {
             self.count += 1;
             let mut hasher = SipHasher24::new_with_key(&self.key);
@@ -157,7 +158,8 @@ impl Asking {
 impl Dht {
     /// When lookups that have to wait for their pace go on.
     pub(super) fn paced_until(&self) -> Option<Instant> {
-        self.asking.is_paced.then(|| self.asking.pace.1 + Duration::from_secs_f64(1.0 / PACE.0))
+        let waits = self.asking.is_paced && !self.searches.is_empty();
+        waits.then(|| self.asking.pace.1 + Duration::from_secs_f64(1.0 / PACE.0))
     }
 
     /// Sends a query; answers whether it could.

@@ -227,7 +227,7 @@ impl Dht {
             {
                 match expected {
                     Some(contact) => step.lookup.failed(&contact.id),
-                    None => step.lookup.seed_answered(None),
+                    None => step.lookup.seed_answered(false, None),
                 }
             }
         }
@@ -290,8 +290,10 @@ impl Dht {
     }
 
     pub(super) fn step_late(&mut self, search: SearchId, asked: &Asked) {
-        if let (Some(step), Some(expected)) = (self.step(search, asked.home), asked.expected) {
-            step.lookup.late(&expected.id);
+        let Some(step) = self.step(search, asked.home) else { return };
+        match asked.expected {
+            Some(expected) => step.lookup.late(&expected.id),
+            None => step.lookup.seed_late(),
         }
     }
 
@@ -299,7 +301,7 @@ impl Dht {
         let Some(step) = self.step(search, asked.home) else { return };
         match asked.expected {
             Some(expected) => step.lookup.failed(&expected.id),
-            None => step.lookup.seed_answered(None),
+            None => step.lookup.seed_answered(asked.is_late, None),
         }
     }
 
@@ -322,7 +324,7 @@ impl Dht {
         let Some(step) = search.steps.get_mut(&asked.home) else { return };
         match asked.expected {
             Some(expected) => step.lookup.answered_by(&expected.id, answer.token),
-            None => step.lookup.seed_answered(Some((contact, answer.token))),
+            None => step.lookup.seed_answered(asked.is_late, Some((contact, answer.token))),
         }
         let is_fit = |address: &Endpoint| policy.fits(address, &from) && !policy.blocks(address);
         let of_family = answer.nodes.iter().filter(|contact| Family::of(&contact.address) == Family::of(&from));

@@ -31,6 +31,13 @@ const VOTES_NEEDED: usize = 4;
 /// Between two changes of our name: whose address changes more often is better off with a name that does not fit.
 const RENAME_EVERY: Duration = Duration::from_secs(10 * 60);
 
+/// Whose opinion of our address counts once: a network, whose owner has many addresses, or a neighbour.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Voter {
+    Network((u64, IpAddr)),
+    Neighbour(Host),
+}
+
 /// How one table is kept.
 pub(super) struct Upkeep {
     /// Of an earlier run, not met yet in this one.
@@ -41,7 +48,7 @@ pub(super) struct Upkeep {
     join_at: Option<Instant>,
     failures: u32,
     next_at: Instant,
-    votes: VecDeque<(Host, IpAddr)>,
+    votes: VecDeque<(Voter, IpAddr)>,
     renamed_at: Option<Instant>,
 }
 
@@ -195,7 +202,8 @@ impl Dht {
         if Family::of(&told) != home.family || home.family == Family::Scion || network_of(&told).is_none() {
             return;
         }
-        let (voter, votes) = (Host::of(from), &mut home.upkeep.votes);
+        let voter = network_of(from).map_or_else(|| Voter::Neighbour(Host::of(from)), Voter::Network);
+        let votes = &mut home.upkeep.votes;
         votes.retain(|(other, _)| *other != voter);
         if votes.len() >= VOTES_MAX {
             votes.pop_front();

@@ -31,6 +31,8 @@ pub(crate) async fn find(torrent: TorrentHandle, node: Rc<DhtNode>, named: Vec<(
     let mut searched_at: Option<Instant> = None;
     // Before the next search of a content that lacks peers.
     let mut lacking_for = LACKING_FIRST / 2;
+    // Nobody took what the last search said of us: nobody finds us there.
+    let mut is_unheard = false;
     // Since when it has been alone without the table.
     let mut alone_since: Option<Instant> = None;
     loop {
@@ -57,11 +59,13 @@ pub(crate) async fn find(torrent: TorrentHandle, node: Rc<DhtNode>, named: Vec<(
             let tried = alone_since.is_some_and(|since| !may_wait || now >= since + TRIED_FOR);
             node.look_for_entry(&named, tried, &resources);
         }
-        let wait = if needs_peers { lacking_for } else { ANNOUNCE_EVERY };
+        let wait = if needs_peers || is_unheard { lacking_for } else { ANNOUNCE_EVERY };
         if is_at_work && has_nodes && searched_at.is_none_or(|at| now >= at + wait) {
-            if search(&torrent, &node).await {
+            if let Some(searched) = search(&torrent, &node).await {
                 searched_at = Some(Instant::now());
-                lacking_for = if needs_peers { (lacking_for * 2).min(LACKING_MAX) } else { LACKING_FIRST / 2 };
+                is_unheard = searched == Searched::Unheard;
+                let is_lacking = needs_peers || is_unheard;
+                lacking_for = if is_lacking { (lacking_for * 2).min(LACKING_MAX) } else { LACKING_FIRST / 2 };
             } else {
                 // The places are first for those who lack something.
                 tokio::time::sleep(if is_finished { RESTING_LOOK_EVERY } else { LOOK_EVERY }).await;
@@ -78,13 +82,22 @@ pub(crate) async fn find(torrent: TorrentHandle, node: Rc<DhtNode>, named: Vec<(
     }
 }
 
-/// One round over the content's hashes; `false` where there was no place for it.
-async fn search(torrent: &TorrentHandle, node: &Rc<DhtNode>) -> bool {
+/// What came of a search.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Searched {
+    /// There was nothing to be said of us, or somebody keeps it.
+    Heard,
+    /// Nobody does.
+    Unheard,
+}
+
+/// One round over the content's hashes; `None` where there was no place for it.
+async fn search(torrent: &TorrentHandle, node: &Rc<DhtNode>) -> Option<Searched> {
     let (hashes, announce) = {
         let state = torrent.borrow();
         (state.hashes, announce(&state))
     };
-    let mut is_begun = false;
+    let (mut is_begun, mut stored) = (false, 0);
     for hash in hashes.wire_hashes() {
         let Some(mut searching) = node.search(Goal::Peers { info_hash: NodeId(hash), announce, scrape: false }) else {
             continue;
@@ -93,15 +106,19 @@ async fn search(torrent: &TorrentHandle, node: &Rc<DhtNode>) -> bool {
         while let Some(event) = searching.next().await {
             match event {
                 Event::Peers { peers, .. } => found(torrent, &peers),
-                Event::Ended { .. } => break,
+                Event::Ended { outcome, .. } => {
+                    stored += outcome.stored;
+                    break;
+                }
                 Event::Item { .. } | Event::Samples { .. } | Event::Joined { .. } | Event::Address { .. } => {}
             }
             if torrent.borrow().stopping {
-                return true;
+                return Some(Searched::Heard);
             }
         }
     }
-    is_begun
+    let is_heard = announce.is_none() || stored > 0;
+    is_begun.then_some(if is_heard { Searched::Heard } else { Searched::Unheard })
 }
 
 /// Whether somebody who has only a link may be looking for us.

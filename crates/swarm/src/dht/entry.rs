@@ -164,8 +164,8 @@ impl Entry {
     ) {
         self.asking_until.set(Some(now + ASKING_FOR));
         let at_home = are_at_home(&resources.listening);
-        let mut number = [0; NUMBER_LEN];
-        fastrand::Rng::new().fill(&mut number);
+        // One number for all who are asked by name: the answers of those who were asked before still count.
+        let number = self.by_name.get().map_or_else(fresh_number, |(number, _)| number);
         self.by_name.set(node.relayed().map(|_| (number, ANSWERS_BY_NAME_MAX)));
         for (host, port) in names {
             let relayed = node.relayed().cloned();
@@ -189,6 +189,12 @@ impl Entry {
             });
         }
     }
+}
+
+fn fresh_number() -> [u8; NUMBER_LEN] {
+    let mut number = [0; NUMBER_LEN];
+    fastrand::Rng::new().fill(&mut number);
+    number
 }
 
 /// Where a host is. A name takes a look-up, an address none.

@@ -1,11 +1,13 @@
 //! The tables, from run to run: one file, which one program at a time keeps. Others that run meanwhile read it, and take other names.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anabranch_dht::Family;
 use anabranch_dht::snapshot::{self, SNAPSHOT_LEN_MAX, Saved};
+
+use crate::store::kept;
 
 /// What is kept.
 pub(super) struct SavedTables {
@@ -24,11 +26,7 @@ impl SavedTables {
     pub(super) fn read(&mut self) {
         let Some(path) = &self.file else { return };
         self.lock = lock(path).ok();
-        let mut bytes = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(SNAPSHOT_LEN_MAX as u64 + 1).read_to_end(&mut bytes));
-        if read.is_err() {
-            return;
-        }
+        let Some(bytes) = kept::read(path, SNAPSHOT_LEN_MAX as u64) else { return };
         self.saved = snapshot::decode(&bytes).unwrap_or_default();
         if self.lock.is_none() {
             // Another program has these names now.
@@ -60,7 +58,7 @@ impl SavedTables {
         let (Some(path), Some(_)) = (&self.file, &self.lock) else { return };
         if places.iter().any(|(_, saved)| !saved.contacts.is_empty()) {
             // Without it the next run has to ask somebody else.
-            let _ = replace(path, &snapshot::encode(places));
+            let _ = kept::write(path, &snapshot::encode(places));
         }
     }
 }
@@ -73,12 +71,6 @@ fn lock(path: &Path) -> io::Result<File> {
     let lock = File::options().create(true).append(true).open(path.with_extension("lock"))?;
     lock.try_lock()?;
     Ok(lock)
-}
-
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    File::create(&temporary)?.write_all(bytes)?;
-    fs::rename(temporary, path)
 }
 
 #[cfg(test)]
