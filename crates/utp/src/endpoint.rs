@@ -1,8 +1,9 @@
 //! All connections of one socket: whose a datagram is, who may call, and what strangers are told.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hasher;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -15,6 +16,9 @@ use crate::{Budget, CallError, ConnError, ConnId, ConnStats, Event, RECV_LIMIT_F
 
 /// Connections: more than a session has by default, so that its own rules decide.
 pub const CONNS_MAX: usize = 4096;
+/// Connections that callers from one address may have, or from one /64 of IPv6, whose owner has all of it: nobody takes the places of all
+/// others. The loopback has no others.
+pub const CALLERS_OF_HOST_MAX: usize = 64;
 /// Connections of which nobody has taken note yet.
 pub const INCOMING_MAX: usize = 256;
 /// Answers to strangers that wait to be sent; what calls beyond that calls again.
@@ -40,6 +44,8 @@ pub struct Endpoint {
     conns: HashMap<ConnId, Conn>,
     /// By who is at the other end, and the number that it knows us by.
     by_key: HashMap<(SocketAddr, u16), ConnId>,
+    /// Connections by host, called or calling.
+    of_host: HashMap<IpAddr, usize>,
     next_id: u64,
     /// Those that may have something to send.
     due: VecDeque<ConnId>,
@@ -49,6 +55,14 @@ pub struct Endpoint {
     incoming: usize,
     resets: Resets,
     budget: Budget,
+}
+
+/// Whoever is at `remote`, as far as addresses tell hosts apart.
+fn host_of(remote: SocketAddr) -> IpAddr {
+    match remote.ip().to_canonical() {
+        IpAddr::V6(ip) if !ip.is_loopback() => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+        ip => ip,
+    }
 }
 
 #[derive(Debug)]
@@ -68,6 +82,7 @@ impl Endpoint {
             accepts,
             conns: HashMap::new(),
             by_key: HashMap::new(),
+            of_host: HashMap::new(),
             next_id: 0,
             due: VecDeque::new(),
             timers: BTreeSet::new(),
@@ -167,6 +182,10 @@ impl Endpoint {
     /// A packet of no connection: its sender may have called, and prove now that it heard the answer.
     fn prove(&mut self, now: Instant, route: Route, header: &Header) -> Option<ConnId> {
         if !self.accepts || self.conns.len() >= CONNS_MAX || self.incoming >= INCOMING_MAX {
+            return None;
+        }
+        let host = host_of(route.remote);
+        if !host.is_loopback() && self.of_host.get(&host).is_some_and(|count| *count >= CALLERS_OF_HOST_MAX) {
             return None;
         }
         let syn_id = header.connection_id.wrapping_sub(1);
@@ -388,6 +407,7 @@ impl Endpoint {
         }
         self.budget.recv_granted += conn.recv_limit as u64;
         self.by_key.insert((conn.route.remote, conn.recv_id), id);
+        *self.of_host.entry(host_of(conn.route.remote)).or_default() += 1;
         self.conns.insert(id, conn);
         self.with(id, |_, _| {});
         id
@@ -396,6 +416,12 @@ impl Endpoint {
     fn remove(&mut self, id: ConnId) {
         let Some(conn) = self.conns.remove(&id) else { return };
         self.by_key.remove(&(conn.route.remote, conn.recv_id));
+        if let Entry::Occupied(mut count) = self.of_host.entry(host_of(conn.route.remote)) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         self.budget.recv_granted -= conn.recv_limit as u64;
         self.budget.send_held -= conn.send_counted;
         if let Some(at) = conn.timer {

@@ -56,7 +56,7 @@ mod seq;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-pub use endpoint::{CALLS_MAX, CONNS_MAX, Endpoint, INCOMING_MAX, RESETS_PER_SECOND_MAX};
+pub use endpoint::{CALLERS_OF_HOST_MAX, CALLS_MAX, CONNS_MAX, Endpoint, INCOMING_MAX, RESETS_PER_SECOND_MAX};
 pub use seq::Seq;
 
 /// Bytes that one connection may make us hold before they are read, at first: what 20 Mbit/s bring in 100 ms.

@@ -10,6 +10,8 @@ use crate::seq::{FIRST, Seq};
 const AHEAD_MAX: usize = 8192;
 /// What a packet that is kept ahead counts for beside its bytes, so that many short ones are no way to fill memory.
 const AHEAD_COST: usize = 64;
+/// What the place of a packet ahead takes, be it there or not.
+const PLACE_LEN: usize = size_of::<Option<Box<[u8]>>>();
 
 /// The queue.
 #[derive(Debug)]
@@ -92,7 +94,7 @@ impl RecvQueue {
 
     /// Bytes kept.
     fn held(&self) -> usize {
-        self.ready.len() + self.ahead_bytes + self.ahead_count * AHEAD_COST
+        self.ready.len() + self.ahead_bytes + self.ahead_count * AHEAD_COST + self.ahead.len() * PLACE_LEN
     }
 
     fn whole(&self, seq: Seq) -> u64 {
@@ -114,7 +116,8 @@ impl RecvQueue {
         }
         let payload = if discards { &[][..] } else { payload };
         // What is expected next is taken where nothing else is held, however little room there is: else nothing would move again.
-        let fits = self.held() + payload.len() <= limit || at == 0 && self.ready.is_empty();
+        let places = at.saturating_sub(self.ahead.len());
+        let fits = self.held() + payload.len() + places * PLACE_LEN <= limit || at == 0 && self.ready.is_empty();
         if !fits {
             return Taken::Not;
         }
@@ -212,15 +215,24 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_the_next_packet_always_has_room() {
-        let mut queue = RecvQueue::new(Seq(1));
-        assert_eq!(queue.take(Seq(2), &[0; 1000], false, 1000, false), Taken::Ahead);
-        assert_eq!(queue.take(Seq(3), &[0; 1], false, 1000, false), Taken::Not);
-        assert_eq!(queue.take(Seq(1), &[0; 500], false, 1000, false), Taken::InOrder);
-        assert_eq!(queue.take(Seq(3), &[0; 1], false, 1000, false), Taken::Not, "not before it is read");
+        let (mut queue, limit) = (RecvQueue::new(Seq(1)), 1000 + PLACE_LEN);
+        assert_eq!(queue.take(Seq(2), &[0; 1000], false, limit, false), Taken::Ahead);
+        assert_eq!(queue.take(Seq(3), &[0; 1], false, limit, false), Taken::Not);
+        assert_eq!(queue.take(Seq(1), &[0; 500], false, limit, false), Taken::InOrder);
+        assert_eq!(queue.take(Seq(3), &[0; 1], false, limit, false), Taken::Not, "not before it is read");
         queue.consume(1500);
-        assert_eq!(queue.take(Seq(3), &[0; 1], false, 1000, false), Taken::InOrder);
+        assert_eq!(queue.take(Seq(3), &[0; 1], false, limit, false), Taken::InOrder);
         assert_eq!(take(&mut queue, 4 + AHEAD_MAX as u16 + 1, b"x"), Taken::Not);
         assert_eq!(take(&mut queue, 4 + AHEAD_MAX as u16, b"x"), Taken::Ahead);
+    }
+
+    #[test]
+    fn places_of_packets_that_are_missing_count() {
+        let places = 2047;
+        for (ahead, taken) in [(places, Taken::Ahead), (places + 1, Taken::Not)] {
+            let mut queue = RecvQueue::new(Seq(1));
+            assert_eq!(queue.take(Seq(1 + ahead), b"x", false, (usize::from(places) + 1) * PLACE_LEN, false), taken);
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use anabranch_utp::packet::{Header, Kind, Packet};
-use anabranch_utp::{CALLS_MAX, ConnError, Endpoint, INCOMING_MAX, Route, Seq};
+use anabranch_utp::{CALLERS_OF_HOST_MAX, CALLS_MAX, ConnError, Endpoint, INCOMING_MAX, Route, Seq};
 use common::{Link, Net, noise, route_to};
 
 const MINUTES: Duration = Duration::from_secs(600);
@@ -250,27 +250,51 @@ fn who_cannot_hear_us_gets_no_connection() {
     assert!((1..=3).contains(&made), "{made}");
 }
 
+/// Calls from `from`, and proves to hear the answer, if there is one.
+fn call(endpoint: &mut Endpoint, from: std::net::SocketAddr, now: std::time::Instant) {
+    let (from, mut out) = (Route::new(from), Vec::new());
+    endpoint.datagram(now, from, &bytes(header(Kind::Syn, 7, 1, 0)));
+    endpoint.transmit(now, 1, &mut out).unwrap();
+    let answer = Packet::parse(&out).unwrap().header;
+    if answer.kind != Kind::Reset {
+        endpoint.datagram(now, from, &bytes(header(Kind::State, 8, 2, answer.seq.minus(1).0)));
+        out.clear();
+        while endpoint.transmit(now, 1, &mut out).is_some() {
+            out.clear();
+        }
+    }
+}
+
 #[test]
 fn connections_that_nobody_takes_note_of_are_bounded() {
     let now = std::time::Instant::now();
     let mut endpoint = Endpoint::new(now, 3, true);
-    let mut out = Vec::new();
-    let mut refused = 0;
     for port in 1..=INCOMING_MAX as u16 + 1 {
-        let from = Route::new((std::net::Ipv4Addr::LOCALHOST, port).into());
-        endpoint.datagram(now, from, &bytes(header(Kind::Syn, 7, 1, 0)));
-        out.clear();
-        endpoint.transmit(now, 1, &mut out).unwrap();
-        let answer = Packet::parse(&out).unwrap().header;
-        if answer.kind == Kind::Reset {
-            refused += 1;
-            continue;
-        }
-        endpoint.datagram(now, from, &bytes(header(Kind::State, 8, 2, answer.seq.minus(1).0)));
-        out.clear();
-        while endpoint.transmit(now, 1, &mut out).is_some() {}
+        call(&mut endpoint, (std::net::Ipv4Addr::LOCALHOST, port).into(), now);
     }
-    assert_eq!((endpoint.len(), refused), (INCOMING_MAX, 1));
+    assert_eq!(endpoint.len(), INCOMING_MAX);
+}
+
+#[test]
+fn one_host_does_not_take_the_places_of_all_others() {
+    let now = std::time::Instant::now();
+    for (greedy, neighbour, other) in [
+        ("198.51.100.1", "198.51.100.1", "198.51.100.2"),
+        ("::ffff:198.51.100.1", "198.51.100.1", "::ffff:198.51.100.2"),
+        // All of a /64 is one host's.
+        ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"),
+    ] {
+        let [greedy, neighbour, other] = [greedy, neighbour, other].map(|ip| ip.parse::<std::net::IpAddr>().unwrap());
+        let mut endpoint = Endpoint::new(now, 4, true);
+        for port in 1..=CALLERS_OF_HOST_MAX as u16 {
+            call(&mut endpoint, (greedy, port).into(), now);
+        }
+        assert_eq!(endpoint.len(), CALLERS_OF_HOST_MAX);
+        call(&mut endpoint, (neighbour, 999).into(), now);
+        assert_eq!(endpoint.len(), CALLERS_OF_HOST_MAX, "{neighbour}");
+        call(&mut endpoint, (other, 1).into(), now);
+        assert_eq!(endpoint.len(), CALLERS_OF_HOST_MAX + 1, "{other}");
+    }
 }
 
 #[test]
