@@ -121,6 +121,23 @@ struct Finding {
     slot: u64,
 }
 
+/// The paths that others use, as far as they told: how much each resource has of them, weighed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ThirdPartyLoad(HashMap<Resource, f64>);
+
+impl ThirdPartyLoad {
+    /// How many paths pass each resource; what is beyond [`FOREIGN_MAX`] resources is not taken.
+    pub(crate) fn new(paths: impl IntoIterator<Item = (Resource, u32)>) -> Self {
+        let weighed = |(resource, paths)| (resource, f64::from(paths) * FOREIGN_WEIGHT);
+        Self(paths.into_iter().take(FOREIGN_MAX).map(weighed).collect())
+    }
+
+    /// What the paths through `resource` weigh beside one of ours.
+    pub(crate) fn of(&self, resource: &Resource) -> f64 {
+        self.0.get(resource).copied().unwrap_or(0.0)
+    }
+}
+
 /// Measurements by path, findings by resource.
 #[derive(Clone, Debug, Default)]
 pub struct Scoreboard {
@@ -128,7 +145,7 @@ pub struct Scoreboard {
     slot: u64,
     paths: HashMap<PathId, Record>,
     findings: HashMap<Resource, Finding>,
-    foreign: HashMap<Resource, f64>,
+    foreign: ThirdPartyLoad,
 }
 
 impl Scoreboard {
@@ -184,10 +201,9 @@ impl Scoreboard {
         self.paths.get(&path).is_some_and(|record| record.is_down)
     }
 
-    /// The path sets that others reported: how many paths pass each resource. Replaces what was known.
+    /// The path sets that others reported, for the choice that is made next: how many paths pass each resource. Replaces what was known.
     pub fn set_third_party_load(&mut self, loads: impl IntoIterator<Item = (Resource, u32)>) {
-        self.foreign =
-            loads.into_iter().take(FOREIGN_MAX).map(|(resource, paths)| (resource, f64::from(paths))).collect();
+        self.foreign = ThirdPartyLoad::new(loads);
     }
 
     /// The last closed slots of `path`, oldest first.
@@ -221,7 +237,7 @@ impl Scoreboard {
 
     /// Paths of others through `resource`, weighed.
     pub fn third_party_load(&self, resource: &Resource) -> f64 {
-        self.foreign.get(resource).map_or(0.0, |paths| paths * FOREIGN_WEIGHT)
+        self.foreign.of(resource)
     }
 
     fn finding(&self, resource: &Resource) -> Option<&Finding> {
@@ -425,6 +441,6 @@ mod tests {
         board.set_third_party_load(
             (0..).map(|n| (Resource::Local(std::net::Ipv4Addr::from(n).into()), 1)).take(FOREIGN_MAX + 1),
         );
-        assert_eq!(board.foreign.len(), FOREIGN_MAX);
+        assert_eq!(board.foreign.0.len(), FOREIGN_MAX);
     }
 }

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::conns::IP_MEASURED;
+use super::conns::{Connection, IP_MEASURED};
 use super::hosts::{Host, HostId};
 use super::reason::{PathNews, PathVerdict, Trigger, VerdictReason};
 use super::trigger::{RACED_EVERY, REMEASURED_EVERY};
@@ -14,7 +14,8 @@ use super::{
     Action, GRANT_PATIENCE, GrantedPath, Inputs, IpCandidate, LinkHealth, PATHS_PER_PEER_MAX, PathManager, PathWish,
     PeerView,
 };
-use crate::select::{self, Budget, Candidate, Choice, Resource, Selector};
+use crate::scoreboard::ThirdPartyLoad;
+use crate::select::{Budget, Candidate, Choice, Resource, Selector};
 use crate::{Endpoint, Interface, IsdAs, Path, PathId, PeerKey, ScionAddr};
 
 /// Connections opened to measure how fast paths open.
@@ -83,7 +84,7 @@ impl PathManager {
             }
             if over_ip || scion.is_some() {
                 // What others chose through SCION is part of what we wished for.
-                let taken = if scion.is_none() { self.scion_conns(host) } else { 0 };
+                let taken = if scion.is_none() { self.scion_conns_in_use(host) } else { 0 };
                 let limit = self.config.wished.min(PATHS_PER_PEER_MAX).saturating_sub(taken);
                 let (uploads_to, selector) = (None, Selector::default());
                 clients.push(Client { host: *id, uploads_to, scion, over_ip, limit, is_served: true, selector });
@@ -155,6 +156,7 @@ impl PathManager {
         let decision = if client.uploads_to.is_some() { &host.uploads } else { &host.fetches };
         candidate.is_held = decision.chosen.contains(&way.path.id());
         candidate.handshake = self.handshakes.get(&way.path.id()).copied();
+        candidate.limit = Some(client.limit);
         candidate
     }
 
@@ -189,8 +191,15 @@ impl PathManager {
     }
 
     /// Whether something that the choice depends on changed, or measurements are due to be looked at.
-    pub(super) fn is_choice_due(&mut self, clients: &[Client], links: &LinkHealth, now: Instant) -> bool {
+    pub(super) fn is_choice_due(
+        &mut self,
+        clients: &[Client],
+        granted: usize,
+        links: &LinkHealth,
+        now: Instant,
+    ) -> bool {
         let mut hash = DefaultHasher::new();
+        granted.hash(&mut hash);
         let mut every: Option<Duration> = None;
         for client in clients {
             (client.host, client.limit, client.uploads_to.map(|(peer, wish)| (peer, wish.selector))).hash(&mut hash);
@@ -210,12 +219,13 @@ impl PathManager {
         self.trigger.is_due(hash.finish(), every, now)
     }
 
-    /// Chooses for all clients, within one budget.
-    pub(super) fn decide(&mut self, clients: &[Client], inputs: &mut Inputs<'_>, now: Instant) {
-        inputs.board.set_third_party_load(self.third_party_load(&(inputs.foreign)()));
+    /// Chooses for all clients, within one budget, of which the paths `granted` to us take their part.
+    pub(super) fn decide(&mut self, clients: &[Client], granted: usize, inputs: &mut Inputs<'_>, now: Instant) {
+        let loads = self.third_party_load(&(inputs.foreign)());
+        // The board is all contents', and each has its own peers, who tell of what they use.
+        self.third_party = ThirdPartyLoad::new(loads.iter().copied());
+        inputs.board.set_third_party_load(loads);
         let trigger = self.trigger.take_why();
-        // What peers granted us takes its part whatever we choose.
-        let granted: usize = self.hosts.values().map(|host| host.granted.len()).sum();
         let mut connections = self.config.connections.saturating_sub(granted);
         let mut selectors: Vec<Selector> = Vec::new();
         for client in clients {
@@ -245,7 +255,6 @@ impl PathManager {
             let selection = selector.select(&candidates, inputs.board, Budget { connections, per_peer });
             let mut selected = selection.verdicts.into_iter();
             for (client, ways) in ballots {
-                let mut left = client.limit;
                 let mut verdicts = Vec::new();
                 for way in ways {
                     if let Some(other) = way.repeats {
@@ -253,17 +262,8 @@ impl PathManager {
                         verdicts.push(PathVerdict { path: way.path.clone(), choice: Choice::Standby, reason });
                         continue;
                     }
-                    let Some(mut verdict) = selected.next() else { break };
-                    if verdict.choice == Choice::Chosen {
-                        // The selector knows one limit for all.
-                        match left.checked_sub(1) {
-                            Some(rest) => (left, connections) = (rest, connections.saturating_sub(1)),
-                            None => {
-                                verdict.choice = Choice::Standby;
-                                verdict.reason = select::Reason::PeerServed;
-                            }
-                        }
-                    }
+                    let Some(verdict) = selected.next() else { break };
+                    connections = connections.saturating_sub(usize::from(verdict.choice == Choice::Chosen));
                     let interface = way.over_ip.map(|candidate| candidate.interface.clone());
                     let reason = VerdictReason::Selected { reason: verdict.reason, interface };
                     verdicts.push(PathVerdict { path: way.path.clone(), choice: verdict.choice, reason });
@@ -343,6 +343,19 @@ impl PathManager {
     }
 
     // ---- what we were granted ----
+
+    /// Paths that others chose for us. A grant is a peer's word, and anybody may say anything: it counts where we fetch from the peer, once
+    /// a connection goes over the path or a lookup names it, and no more of them than we wished for.
+    pub(super) fn granted_to_us(&self, is_finished: bool) -> usize {
+        let most = self.config.wished.min(PATHS_PER_PEER_MAX);
+        let is_there = |host: &Host, granted: &GrantedPath| {
+            let known = host.scion.map_or(&[][..], |(_, address)| self.known_paths(address));
+            let is_over_it = |conn: &Connection| [granted.id, granted.id_told].contains(&conn.path.id());
+            known.iter().any(|path| path.id() == granted.id) || self.conns_of(host).any(|(_, conn)| is_over_it(conn))
+        };
+        let of = |host: &Host| host.granted.keys().filter(|granted| is_there(host, granted)).count().min(most);
+        self.hosts.values().filter(|host| host.is_wanted && !is_finished).map(of).sum()
+    }
 
     /// Takes in what uploaders grant.
     pub(super) fn apply_grants(&mut self, peers: &[PeerView], now: Instant) {

@@ -48,6 +48,8 @@ pub(super) struct Connection {
     /// Since when its path does not work, and what had been received by then.
     pub down: Option<(Instant, u64)>,
     pub told: Option<PathCondition>,
+    /// Whether content is asked for over it, as was said last.
+    pub state: PathState,
     /// Over plain IP: there are other ways to its host.
     pub has_alternatives: bool,
     /// It was found out whose it is.
@@ -138,6 +140,7 @@ impl PathManager {
             heard: None,
             down: None,
             told: None,
+            state: PathState::Active,
             has_alternatives: false,
             has_host: false,
         };
@@ -392,6 +395,9 @@ impl PathManager {
             }
         }
         for (conn, state, (condition, reason)) in states {
+            if let Some(connection) = self.conns.get_mut(&conn) {
+                connection.state = state;
+            }
             self.actions.push_back(Action::SetState { conn, state });
             self.set_condition(conn, condition, reason);
         }

@@ -122,7 +122,7 @@ impl PathManager {
             let resources = path.interfaces.iter().copied().map(Resource::Interface);
             resources
                 .map(|at| {
-                    board.overlap_weight(&at) * (load.get(&at).copied().unwrap_or(0.0) + board.third_party_load(&at))
+                    board.overlap_weight(&at) * (load.get(&at).copied().unwrap_or(0.0) + self.third_party.of(&at))
                 })
                 .sum()
         };

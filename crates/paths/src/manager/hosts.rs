@@ -17,7 +17,7 @@ use super::conns::Connection;
 use super::reason::{DownCause, Trigger};
 use super::trigger::Decision;
 use super::{GrantedPath, Inputs, IpCandidate, PathManager, PeerView};
-use crate::{ConnId, Endpoint, PathId, PeerKey, ScionAddr};
+use crate::{ConnId, Endpoint, PathId, PathState, PeerKey, ScionAddr};
 
 /// Addresses of one host that are paired with ours: what a peer may tell of itself, and where it was met, several times over.
 pub const REMOTES_MAX: usize = 16;
@@ -242,6 +242,12 @@ impl PathManager {
     /// Connections to a host through SCION.
     pub(super) fn scion_conns(&self, host: &Host) -> usize {
         self.conns_of(host).filter(|(_, conn)| conn.path.as_scion().is_some()).count()
+    }
+
+    /// Those of them over which content is asked for: what stands by or is down is none of the paths that were wished for.
+    pub(super) fn scion_conns_in_use(&self, host: &Host) -> usize {
+        let is_in_use = |conn: &Connection| conn.down.is_none() && conn.state == PathState::Active;
+        self.conns_of(host).filter(|(_, conn)| conn.path.as_scion().is_some() && is_in_use(conn)).count()
     }
 
     /// Why we choose the paths to a peer through SCION, if we do.

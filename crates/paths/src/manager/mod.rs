@@ -48,6 +48,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::scoreboard::ThirdPartyLoad;
 use crate::select::Selector;
 use crate::{ConnId, Endpoint, Interface, IsdAs, Path, PathId, PathState, PeerKey, ScionAddr, ScionPath, Scoreboard};
 
@@ -352,6 +353,8 @@ pub struct PathManager {
     /// Failed attempts to reach an address at all.
     failures: HashMap<Endpoint, usize>,
     trigger: SelectionTrigger,
+    /// The paths that others use, as the peers of this content told at the last choice.
+    third_party: ThirdPartyLoad,
     has_wished: bool,
     /// The state of the interfaces that candidates were made of.
     uplinks_version: Option<u64>,
@@ -373,6 +376,7 @@ impl PathManager {
             handshakes: HashMap::new(),
             failures: HashMap::new(),
             trigger: SelectionTrigger::default(),
+            third_party: ThirdPartyLoad::default(),
             has_wished: false,
             uplinks_version: None,
             ip_joined_at: None,
@@ -391,8 +395,9 @@ impl PathManager {
         self.wish(inputs.peers);
         self.apply_grants(inputs.peers, now);
         let clients = self.clients(inputs.peers, inputs.is_finished, now);
-        if self.is_choice_due(&clients, inputs.links, now) {
-            self.decide(&clients, inputs, now);
+        let granted = self.granted_to_us(inputs.is_finished);
+        if self.is_choice_due(&clients, granted, inputs.links, now) {
+            self.decide(&clients, granted, inputs, now);
         }
         self.leave_silent(&clients, inputs.measure, now);
         self.leave_unanswered(inputs.measure, now);

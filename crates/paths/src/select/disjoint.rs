@@ -15,11 +15,17 @@ const OVERLAP_MIN: f64 = 0.05;
 const ROOM_SHARE_MIN: f64 = 0.1;
 
 /// Paper, Algorithm 1, to the letter: conflicts of a path are counted against every other candidate, chosen or not, and
-/// the first of the sorted list are taken, whosever they are.
+/// the first of the sorted list are taken, whosever they are. Only what a peer does not want is left out.
 pub(super) fn paper(ballot: &mut Ballot<'_>) {
     let numbered = Numbered::new(ballot);
-    for (place, (index, conflicts)) in by_conflicts(ballot, &numbered).into_iter().enumerate() {
-        let verdict = if place < ballot.budget.connections {
+    let (mut left, mut counts) = (ballot.budget.connections, HashMap::new());
+    for (index, conflicts) in by_conflicts(ballot, &numbered) {
+        let Candidate { peer, limit, .. } = ballot.candidates[index];
+        let count: &mut usize = counts.entry(peer).or_default();
+        let verdict = if limit.is_some_and(|limit| *count >= limit) {
+            Verdict::standby(Reason::PeerServed)
+        } else if left > 0 {
+            (left, *count) = (left - 1, *count + 1);
             Verdict::chosen(Reason::FewConflicts { conflicts })
         } else {
             Verdict::left(Reason::ManyConflicts { conflicts })
@@ -70,10 +76,15 @@ pub(super) fn greedy(ballot: &mut Ballot<'_>, board: &Scoreboard) {
 fn is_fair(ballot: &Ballot<'_>, chosen: &[usize]) -> bool {
     let mut counts: HashMap<u64, usize> = HashMap::new();
     for &index in chosen {
-        *counts.entry(ballot.candidates[index].peer).or_default() += 1;
+        let count = counts.entry(ballot.candidates[index].peer).or_default();
+        *count += 1;
+        if *count > ballot.limit(index) {
+            return false;
+        }
     }
-    let most = counts.values().copied().max().unwrap_or(0);
-    most <= ballot.budget.per_peer && (most <= 1 || counts.len() == ballot.peers().len())
+    // Who wants none is not without one.
+    let wanting = || ballot.peers().iter().filter(|paths| ballot.limit(paths[0]) > 0).count();
+    counts.values().all(|count| *count <= 1) || counts.len() == wanting()
 }
 
 /// How much better another path has to be than one that is in use, as a factor: what others use changes with every look at it, a new
@@ -170,7 +181,8 @@ impl<'a> Field<'a> {
         // Rounds: in each, every peer gets at most one path more; within a round the best goes first.
         for round in 0..ballot.budget.per_peer {
             let before = chosen.len();
-            let leads = peers.iter().filter_map(|paths| Lead::of(paths, &offers, round, ballot));
+            let wanting = peers.iter().filter(|paths| ballot.limit(paths[0]) > round);
+            let leads = wanting.filter_map(|paths| Lead::of(paths, &offers, round, ballot));
             let mut leads: Vec<Lead<'_>> = leads.collect();
             while chosen.len() < ballot.budget.connections {
                 let better = |left: usize, right: usize| if leads[right].beats(&leads[left]) { right } else { left };
@@ -269,7 +281,7 @@ impl<'a> Field<'a> {
             if ballot.verdicts[index].is_some() {
                 continue;
             }
-            let served = counts.get(&ballot.candidates[index].peer).copied().unwrap_or(0) >= ballot.budget.per_peer;
+            let served = counts.get(&ballot.candidates[index].peer).copied().unwrap_or(0) >= ballot.limit(index);
             ballot.decide(index, self.refusal(index, served));
         }
     }

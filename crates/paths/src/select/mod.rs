@@ -60,6 +60,9 @@ pub struct Candidate {
     pub place: usize,
     /// It was chosen last time.
     pub is_held: bool,
+    /// Paths that its peer wants at most, the same for all to one peer; `None`: as many as there may be for each. What one peer does not
+    /// want is others'.
+    pub limit: Option<usize>,
 }
 
 impl Candidate {
@@ -75,7 +78,18 @@ impl Candidate {
             }
             None => (vec![Resource::Local(path.local()), Resource::Remote(path.remote())], vec![None; 2], 0, None),
         };
-        Self { peer, path: path.id(), resources, claims_kbps, hops, latency, handshake: None, place: 0, is_held: false }
+        Self {
+            peer,
+            path: path.id(),
+            resources,
+            claims_kbps,
+            hops,
+            latency,
+            handshake: None,
+            place: 0,
+            is_held: false,
+            limit: None,
+        }
     }
 }
 
@@ -315,6 +329,11 @@ impl Ballot<'_> {
         self.verdicts[index] = Some(verdict);
     }
 
+    /// Paths that may be chosen for the peer of a candidate.
+    fn limit(&self, index: usize) -> usize {
+        self.candidates[index].limit.map_or(self.budget.per_peer, |limit| limit.min(self.budget.per_peer))
+    }
+
     /// The candidates of each peer, as ranges of `order`.
     fn peers(&self) -> Vec<Vec<usize>> {
         let by_peer = self.order.chunk_by(|a, b| self.candidates[*a].peer == self.candidates[*b].peer);
@@ -330,7 +349,7 @@ impl Ballot<'_> {
             for wish in &wishes {
                 let Some((index, reason)) = wish.get(round) else { continue };
                 any = true;
-                let verdict = if round >= self.budget.per_peer {
+                let verdict = if round >= self.limit(*index) {
                     Verdict::standby(Reason::PeerServed)
                 } else if given >= self.budget.connections {
                     Verdict::left(Reason::BudgetSpent)

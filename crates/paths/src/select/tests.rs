@@ -27,6 +27,7 @@ pub(super) fn candidate(peer: u64, number: u64, resources: &[u16]) -> Candidate 
         handshake: None,
         place: number as usize,
         is_held: false,
+        limit: None,
     }
 }
 
@@ -105,6 +106,46 @@ fn nobody_gets_a_second_path_before_everybody_has_one() {
             assert!(!starving || counts.values().all(|count| *count <= 1), "seed {seed}, {selector}");
         }
     }
+}
+
+#[test]
+fn nobody_gets_more_than_it_wants_and_what_is_left_is_others() {
+    let board = Scoreboard::default();
+    for seed in 0..TOPOLOGIES {
+        let (mut candidates, budget) = topology(seed);
+        let mut rng = fastrand::Rng::with_seed(seed + 2);
+        let limits: HashMap<u64, usize> = (0..8).map(|peer| (peer, rng.usize(..5))).collect();
+        candidates.iter_mut().for_each(|candidate| candidate.limit = Some(limits[&candidate.peer]));
+        for selector in Selector::ALL {
+            let chosen: Vec<usize> = selector.select(&candidates, &board, budget).chosen().collect();
+            let counts = per_peer(&candidates, &chosen);
+            assert!(counts.iter().all(|(peer, count)| *count <= limits[peer]), "seed {seed}, {selector}");
+            // Nothing is measured, so nothing speaks against a path but the budget.
+            if matches!(selector, Selector::All | Selector::Disjoint | Selector::BandwidthRace) {
+                let all = per_peer(&candidates, &(0..candidates.len()).collect::<Vec<_>>());
+                let wanted = all.iter().map(|(peer, paths)| limits[peer].min(budget.per_peer).min(*paths));
+                assert_eq!(chosen.len(), wanted.sum::<usize>().min(budget.connections), "seed {seed}, {selector}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_one_peer_does_not_want_another_one_gets() {
+    let mut candidates: Vec<Candidate> = (0..8).map(|n| candidate(n / 4, n % 4, &[n as u16])).collect();
+    candidates.iter_mut().filter(|candidate| candidate.peer == 1).for_each(|candidate| candidate.limit = Some(1));
+    let chosen = |selector: Selector, connections| {
+        let budget = Budget { connections, per_peer: 4 };
+        let chosen: Vec<usize> = selector.select(&candidates, &Scoreboard::default(), budget).chosen().collect();
+        per_peer(&candidates, &chosen)
+    };
+    for selector in [Selector::Disjoint, Selector::All, Selector::BandwidthRace] {
+        assert_eq!(chosen(selector, 2), HashMap::from([(0, 1), (1, 1)]), "{selector}");
+        assert_eq!(chosen(selector, 4), HashMap::from([(0, 3), (1, 1)]), "{selector}");
+        assert_eq!(chosen(selector, 9), HashMap::from([(0, 4), (1, 1)]), "{selector}");
+    }
+    // The paper's algorithm may leave somebody without, and gives nobody more than it wants.
+    assert!(chosen(Selector::DisjointPaper, 9) == HashMap::from([(0, 4), (1, 1)]));
 }
 
 #[test]

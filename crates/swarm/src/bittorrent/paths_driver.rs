@@ -222,10 +222,11 @@ impl TorrentDriver {
     /// The network complains, and that was confirmed.
     fn on_scmp(&mut self, event: &ScmpEvent, now: Instant) {
         let Some(cause) = scion::down_cause(&event.kind) else { return };
-        let conns = &self.paths.conns;
+        let (core, conns) = (&self.core, &self.paths.conns);
         let is_its = |conn: &PathConn| conn.route.as_ref().is_some_and(|route| route.id() == event.route);
         let of_route: Vec<ConnId> = conns.iter().filter(|(_, conn)| is_its(conn)).map(|(id, _)| *id).collect();
-        let received = |id: ConnId| conns.get(&id).map_or(0, received_bytes);
+        let received =
+            |id: ConnId| conns.get(&id).map_or(0, |conn| received_bytes(conn, core.conn_downloaded_bytes(id)));
         self.paths.manager.on_scmp(&cause, &of_route, &received, now);
     }
 
@@ -370,13 +371,35 @@ fn measured(core: &Torrent, conns: &HashMap<ConnId, PathConn>, id: ConnId) -> Me
         mtu_bytes: stats.mtu_bytes,
     });
     Measured {
-        received_bytes: received_bytes(conn),
+        received_bytes: received_bytes(conn, core.conn_downloaded_bytes(id)),
         payload_bytes: core.conn_bytes(id),
         owes: core.expected(id).next().is_some(),
         transport,
     }
 }
 
-fn received_bytes(conn: &PathConn) -> u64 {
-    conn.route.as_ref().map_or(0, QuicRoute::received_bytes)
+/// What came over a connection. TCP and uTP are asked what they received now and then only: what came of the content shows at once
+/// that something gets through. What was sent shows nothing: of a way that is cut, the system still takes what its buffers hold.
+fn received_bytes(conn: &PathConn, downloaded_bytes: u64) -> u64 {
+    conn.route.as_ref().map_or(downloaded_bytes, QuicRoute::received_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_paths::Host;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_without_quic_shows_by_what_came_of_the_content_that_it_is_alive() {
+        let (local, remote) = (IpAddr::from([10, 0, 0, 1]), SocketAddr::from(([192, 0, 2, 1], 6881)));
+        let address = Endpoint::from(remote);
+        let conn = PathConn {
+            address,
+            path: Path::ip(local, remote.ip()),
+            route: None,
+            handle: Rc::new(ConnHandle::new(Host::of(&address), Instant::now())),
+        };
+        assert_eq!((received_bytes(&conn, 0), received_bytes(&conn, 40)), (0, 40));
+    }
 }

@@ -1,6 +1,7 @@
 //! Paths through SCION and over IP, chosen together out of one budget.
 
 use super::*;
+use crate::select::Resource;
 
 /// Both kinds of paths to one peer, and none of its own choice.
 fn both_kinds(config: ManagerConfig) -> Sim {
@@ -59,6 +60,62 @@ fn what_the_uploader_grants_leaves_less_to_choose_over_ip() {
     sim.find(1, &paths);
     sim.run(5 * SECOND, |_| true);
     assert_eq!(sim.conns.values().filter(|(_, path, _)| path.as_scion().is_none()).count(), 1);
+}
+
+#[test]
+fn what_one_peer_does_not_wish_for_another_one_gets() {
+    for (connections, expected) in [(2, [1, 1]), (4, [3, 1]), (5, [4, 1]), (9, [4, 1])] {
+        let mut sim = Sim::new(ManagerConfig { connections, ..ManagerConfig::default() });
+        for (peer, wished) in [(1, 4), (2, 1)] {
+            let paths = paths_to(peer, 4);
+            sim.downloader(peer, wished);
+            sim.open_scion(peer, &paths[0], None);
+        }
+        sim.look();
+        [1, 2].into_iter().for_each(|peer| sim.find(peer, &paths_to(peer, 4)));
+        sim.run(SECOND, |_| true);
+        assert_eq!([1, 2].map(|peer| sim.grants[&PeerKey(peer)].len()), expected, "{connections} connections");
+    }
+}
+
+#[test]
+fn what_stands_by_or_is_down_is_none_of_the_paths_that_were_wished_for() {
+    let mut sim = Sim::new(ManagerConfig { wished: 3, ..ManagerConfig::default() });
+    sim.uplinks = (0..4).map(|n| IpAddr::from([10, 0, n, 1])).collect();
+    let paths = paths_to(1, 3);
+    let view = sim.scion_peer(1);
+    view.listens.push(ip_endpoint(1).into());
+    (view.is_wanted, view.granted) = (true, vec![grant(&paths[0])]);
+    let conns: Vec<ConnId> = paths.iter().map(|path| sim.open_scion(1, path, Some(20 * MS))).collect();
+    sim.look();
+    sim.find(1, &paths);
+    let over_ip = |sim: &Sim| {
+        let active = sim.states.iter().filter(|(_, state)| **state == PathState::Active);
+        active.filter(|(id, _)| sim.conns.get(id).is_some_and(|(_, path, _)| path.as_scion().is_none())).count()
+    };
+    sim.run(5 * SECOND, |dial| dial.path.as_scion().is_none());
+    assert_eq!(conns.iter().map(|conn| sim.states[conn]).filter(|state| *state == PathState::Active).count(), 1);
+    assert_eq!(over_ip(&sim), 2, "one is granted, two stand by");
+    sim.link_down(&paths[0], &[conns[0]]);
+    sim.run(5 * SECOND, |dial| dial.path.as_scion().is_none());
+    assert_eq!(over_ip(&sim), 3);
+}
+
+#[test]
+fn each_content_keeps_out_of_the_way_of_what_its_own_peers_told() {
+    let (mut sim, paths) = uploader(1, 1);
+    let others: Vec<Arc<ScionPath>> = paths_to(2, 4)[1..].to_vec();
+    let first = |sim: &Sim| {
+        sim.manager.first_path(scion_endpoint(2), &others, &[], &sim.links, &sim.board, sim.now).unwrap().id()
+    };
+    sim.foreign = vec![(others[0].interfaces[..2].to_vec(), 3)];
+    sim.look();
+    assert_eq!(first(&sim), others[1].id(), "others use the first one");
+    // Another content's peers use other paths, and all that is measured is on one board.
+    let at = Resource::Interface(others[1].interfaces[0]);
+    sim.board.set_third_party_load([(at, 5)]);
+    assert_eq!(first(&sim), others[1].id());
+    assert_eq!(sim.grants[&PeerKey(1)], [paths[0].id()]);
 }
 
 #[test]

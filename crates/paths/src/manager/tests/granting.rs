@@ -97,6 +97,72 @@ fn grants_taken_back_leave_their_paths_standing_by() {
 }
 
 #[test]
+fn made_up_grants_take_nothing_of_the_budget() {
+    // Four peers that nobody fetches from grant as much as a peer may: together as many paths as there are connections.
+    let (mut sim, paths) = uploader(2, 3);
+    for peer in 2..=5 {
+        let made_up = paths_to(peer, PATHS_PER_PEER_MAX as u16 + 1);
+        sim.scion_peer(peer).granted = made_up[1..].iter().map(grant).collect();
+        sim.open_scion(peer, &made_up[0], None);
+    }
+    assert_eq!(4 * PATHS_PER_PEER_MAX, ManagerConfig::default().connections);
+    sim.run(SECOND, |_| true);
+    assert_eq!(sim.grants[&PeerKey(1)].len(), 2);
+    assert!(paths.iter().all(|path| sim.last_verdict(path.id()).is_some()));
+    // Nor do they where they have something to offer, and we wish for as many: nobody finds such paths, and no connection goes over them.
+    sim.manager.config.wished = PATHS_PER_PEER_MAX;
+    for peer in 2..=5 {
+        sim.scion_peer(peer).is_wanted = true;
+        sim.find(peer, &paths_to(peer, 1));
+    }
+    sim.run(6 * SECOND, |_| true);
+    assert_eq!(sim.grants[&PeerKey(1)].len(), 2);
+}
+
+#[test]
+fn what_is_granted_to_us_takes_its_part_of_the_budget_up_to_what_we_wished_for() {
+    const WISHED: usize = 3;
+    for (connections, left) in [(WISHED, 0), (WISHED + 1, 1), (WISHED + 2, 2)] {
+        let mut sim = Sim::new(ManagerConfig { wished: WISHED, connections, ..ManagerConfig::default() });
+        let (ours, theirs) = (paths_to(1, 5), paths_to(2, 4));
+        let view = sim.scion_peer(1);
+        (view.is_wanted, view.granted) = (true, ours.iter().map(grant).collect());
+        sim.open_scion(1, &ours[0], Some(20 * MS));
+        sim.downloader(2, 4);
+        sim.open_scion(2, &theirs[0], None);
+        sim.look();
+        sim.find(1, &ours);
+        sim.find(2, &theirs);
+        sim.run(6 * SECOND, |_| true);
+        assert_eq!(sim.grants[&PeerKey(2)].len(), left, "{connections} connections");
+        // Once there is nothing to fetch, all of it is for those who fetch.
+        sim.is_finished = true;
+        sim.run(6 * SECOND, |_| true);
+        assert_eq!(sim.grants[&PeerKey(2)].len(), connections.min(4), "{connections} connections");
+    }
+}
+
+#[test]
+fn what_is_granted_to_us_counts_at_once_though_nothing_is_measured() {
+    let config = ManagerConfig { wished: 2, connections: 3, selector: Some(Selector::All), ..ManagerConfig::default() };
+    let (mut sim, ours, theirs) = (Sim::new(config), paths_to(1, 2), paths_to(2, 3));
+    sim.scion_peer(1).is_wanted = true;
+    sim.open_scion(1, &ours[0], Some(20 * MS));
+    sim.downloader(2, 3);
+    sim.open_scion(2, &theirs[0], None);
+    sim.look();
+    sim.find(2, &theirs);
+    sim.run(SECOND, |_| true);
+    assert_eq!(sim.grants[&PeerKey(2)].len(), 3);
+    sim.scion_peer(1).granted = vec![grant(&ours[0])];
+    sim.run(SECOND, |_| true);
+    assert_eq!(sim.grants[&PeerKey(2)].len(), 2);
+    sim.is_finished = true;
+    sim.run(SECOND, |_| true);
+    assert_eq!(sim.grants[&PeerKey(2)].len(), 3);
+}
+
+#[test]
 fn who_wants_one_connection_is_left_with_one() {
     let mut sim = Sim::new(ManagerConfig { wished: 2, ..ManagerConfig::default() });
     sim.uplinks = vec![[10, 0, 0, 1].into(), [10, 0, 1, 1].into()];
