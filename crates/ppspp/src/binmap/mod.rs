@@ -24,12 +24,14 @@ pub struct Binmap {
     tree: Tree,
     /// The tree covers chunks `0..1 << layer`; the right half is empty only where the whole is.
     layer: u32,
+    /// Bitmaps and forks of the tree.
+    cells: usize,
 }
 
 impl Binmap {
     /// No chunks.
     pub const fn new() -> Self {
-        Self { tree: Tree::Empty, layer: LEAF_LAYER }
+        Self { tree: Tree::Empty, layer: LEAF_LAYER, cells: 0 }
     }
 
     /// The chunks `0..chunks`.
@@ -52,7 +54,7 @@ impl Binmap {
         }
         let needed = end.next_power_of_two().trailing_zeros().max(LEAF_LAYER);
         self.grow(needed);
-        self.tree.set(self.layer, 0, &(range.start..end), true);
+        self.tree.set(self.layer, 0, &(range.start..end), true, &mut self.cells);
     }
 
     /// Takes out the chunks of `bin`.
@@ -64,7 +66,7 @@ impl Binmap {
     pub fn remove_range(&mut self, range: Range<u64>) {
         let end = range.end.min(1 << self.layer);
         if range.start < end {
-            self.tree.set(self.layer, 0, &(range.start..end), false);
+            self.tree.set(self.layer, 0, &(range.start..end), false, &mut self.cells);
             self.shrink();
         }
     }
@@ -196,20 +198,22 @@ impl Binmap {
         self.apply(Op::Intersect, other);
     }
 
-    /// Bitmaps and forks that it takes: its memory, at about 100 bytes each.
+    /// Bitmaps and forks that it takes: its memory, at 48 to 80 bytes each. It is kept count of: asking costs nothing.
     pub fn cell_count(&self) -> usize {
-        self.tree.cells()
+        self.cells
     }
 
     fn apply(&mut self, op: Op, other: &Self) {
         self.grow(other.layer);
-        combine(op, &mut self.tree, self.layer, &other.tree, other.layer);
+        combine(op, (&mut self.tree, self.layer), (&other.tree, other.layer), &mut self.cells);
         self.shrink();
     }
 
     fn grow(&mut self, layer: u32) {
         while self.layer < layer {
             self.tree = Tree::fork(std::mem::take(&mut self.tree), Tree::Empty);
+            // What is empty is as tall as one likes.
+            self.cells += usize::from(self.tree != Tree::Empty);
             self.layer += 1;
         }
     }
@@ -217,6 +221,7 @@ impl Binmap {
     fn shrink(&mut self) {
         while self.layer > LEAF_LAYER && self.tree.shed_right() {
             self.layer -= 1;
+            self.cells -= 1;
         }
         if self.tree == Tree::Empty {
             self.layer = LEAF_LAYER;

@@ -1,4 +1,5 @@
-//! The tree under a binmap, and what is done with one tree alone. A node at `layer` covers 2^layer chunks from `base`.
+//! The tree under a binmap, and what is done with one tree alone. A node at `layer` covers 2^layer chunks from `base`. Whoever changes a
+//! part of a tree keeps count of the whole tree's `cells`.
 
 use std::mem;
 use std::ops::Range;
@@ -50,9 +51,10 @@ impl Tree {
     }
 
     /// The halves of a tree above the bitmaps, so that they can be changed; [`Tree::settle`] follows.
-    pub(super) fn halves(&mut self) -> &mut [Self; 2] {
+    pub(super) fn halves(&mut self, cells: &mut usize) -> &mut [Self; 2] {
         if !matches!(self, Self::Fork(_)) {
             *self = Self::Fork(Box::new([self.clone(), mem::take(self)]));
+            *cells += 1;
         }
         match self {
             Self::Fork(halves) => halves,
@@ -61,26 +63,32 @@ impl Tree {
     }
 
     /// Back to canonical form after a change of a half.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn settle(&mut self, cells: &mut usize) {
         if let Self::Fork(halves) = self {
             match **halves {
                 [Self::Empty, Self::Empty] => *self = Self::Empty,
                 [Self::Full, Self::Full] => *self = Self::Full,
-                _ => {}
+                _ => return,
             }
+            *cells -= 1;
         }
     }
 
+    /// Puts another tree in its place.
+    pub(super) fn replace(&mut self, other: Self, cells: &mut usize) {
+        *cells = *cells + other.cells() - self.cells();
+        *self = other;
+    }
+
     /// Sets or clears `range`, which is not empty and lies within the tree.
-    pub(super) fn set(&mut self, layer: u32, base: u64, range: &Range<u64>, value: bool) {
+    pub(super) fn set(&mut self, layer: u32, base: u64, range: &Range<u64>, value: bool, cells: &mut usize) {
         let end = base + (1 << layer);
         let already = if value { Self::Full } else { Self::Empty };
         if *self == already {
             return;
         }
         if range.start <= base && end <= range.end {
-            *self = already;
-            return;
+            return self.replace(already, cells);
         }
         if layer == LEAF_LAYER {
             let mut words = match self {
@@ -95,19 +103,19 @@ impl Tree {
             match (Self::leaf(words), &mut *self) {
                 // A bitmap that stays one stays where it is.
                 (Self::Leaf(_), Self::Leaf(place)) => **place = words,
-                (new, _) => *self = new,
+                (new, _) => self.replace(new, cells),
             }
             return;
         }
         let middle = base + (1 << (layer - 1));
-        let halves = self.halves();
+        let halves = self.halves(cells);
         if range.start < middle {
-            halves[0].set(layer - 1, base, range, value);
+            halves[0].set(layer - 1, base, range, value, cells);
         }
         if range.end > middle {
-            halves[1].set(layer - 1, middle, range, value);
+            halves[1].set(layer - 1, middle, range, value, cells);
         }
-        self.settle();
+        self.settle(cells);
     }
 
     /// Whether `chunk`, counted from the tree's first, is in it.
@@ -231,6 +239,7 @@ impl Tree {
         }
     }
 
+    /// Bitmaps and forks in it, by looking at each.
     pub(super) fn cells(&self) -> usize {
         match self {
             Self::Empty | Self::Full => 0,

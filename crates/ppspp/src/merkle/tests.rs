@@ -80,7 +80,7 @@ fn trees_grow_in_any_steps() {
                 rest = more;
             }
             assert_eq!((tree.root(), tree.peaks()), (at_once.root(), at_once.peaks()));
-            assert!(tree.check());
+            assert!(tree.check(|| true));
         }
         assert!(roots.insert(at_once.root()));
     }
@@ -136,7 +136,7 @@ fn every_datagram_verifies_by_itself() {
             assert_eq!(proof_of(&tree, chunk, &nothing), proof_of(&source, chunk, &nothing), "can be served");
             assert_eq!(tree.verify(chunks, leaf(chunks), 8, &offers), Verdict::Wrong, "past the end");
         }
-        assert!(tree.check());
+        assert!(tree.check(|| true));
     }
 }
 
@@ -218,6 +218,28 @@ fn a_tree_from_disk_needs_no_hashing_of_its_content() {
     let absurd = Sidecar { content_len: u64::MAX, chunk_len: 1, ..sidecar };
     assert_eq!((Sidecar::parse(&absurd.encode()), absurd.file_len()), (Ok(absurd), None));
     assert_eq!(Sidecar::import(&absurd.encode()).map(|_| ()), Err(SidecarError::Length));
+}
+
+/// A node that is another one or missing, wherever it is: the tree does not hold.
+#[test]
+fn a_tree_that_is_damaged_anywhere_does_not_hold() {
+    let mut rng = fastrand::Rng::with_seed(7);
+    // Subtrees that are checked together have 512 chunks.
+    for chunks in [1, 2, 511, 512, 513, 1536, 1601] {
+        let tree = whole(chunks);
+        assert!(tree.check(|| true) && !tree.check(|| false));
+        let all: Vec<Bin> = (0..2 * chunks - 1).map(bin).filter(|bin| bin.end() <= chunks).collect();
+        let highest = all.iter().max_by_key(|bin| bin.layer()).copied();
+        let some = (0..12).map(|_| all[rng.usize(..all.len())]);
+        for bin in some.chain([all[0], all[all.len() - 1]]).chain(highest) {
+            for digest in [HASH.hash(b"another"), HASH.zero()] {
+                let root = tree.root().expect("chunks");
+                let mut damaged = Tree::with_root(HASH, root, Some(chunks), tree.nodes().clone());
+                damaged.nodes_mut().put(bin, &digest);
+                assert!(!damaged.check(|| true), "{bin:?} of {chunks} chunks");
+            }
+        }
+    }
 }
 
 const LIVE: Codec = Codec {

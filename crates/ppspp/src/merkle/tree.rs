@@ -1,11 +1,15 @@
 //! The tree of a content whose root is known, or that is being made from the content.
 
+use std::ops::Range;
+
 use super::{NodeStore, Offers, Verdict};
 use crate::bin::Bin;
 use crate::hash::{Digest, HashFunction};
 
 /// Pairs hashed at once while a tree is made: enough for every lane, few enough for the cache.
 const BATCH_PAIRS: usize = 256;
+/// A tree is checked in subtrees of so many layers, 512 chunks whose nodes lie together: one in a file is read from its beginning to its end.
+const CHECKED_LAYERS: u32 = 9;
 
 /// A Merkle tree, as much of it as is known. Every node in its store holds.
 #[derive(Clone, Debug)]
@@ -237,27 +241,44 @@ impl<S: NodeStore> Tree<S> {
         true
     }
 
-    /// Whether every node is the parent of its children, down from the root: what a tree from a disk is asked for once.
-    pub fn check(&self) -> bool {
+    /// Whether every node is there and the parent of its children, down from the root: what a tree from a disk is asked for once. `false`
+    /// too where `go_on`, which is asked again and again, says so.
+    pub fn check(&self, mut go_on: impl FnMut() -> bool) -> bool {
         let Some(chunks) = self.chunks else { return false };
         let peaks = self.peaks();
         if peaks.last().map_or(0, |(bin, _)| bin.end()) != chunks || root_of_peaks(self.hash, &peaks) != self.root() {
             return false;
         }
-        let mut layer = 1;
-        while layer <= Bin::LAYER_MAX && chunks >> layer > 0 {
-            let holds = |bin: Bin| {
-                let (left, right) = bin.children()?;
-                let parent = self.hash.parent(&self.nodes.get(left)?, &self.nodes.get(right)?);
-                (self.nodes.get(bin)? == parent).then_some(())
-            };
-            if !(0..chunks >> layer).filter_map(|offset| Bin::new(layer, offset)).all(|bin| holds(bin).is_some()) {
-                return false;
+        let subtrees = 0..chunks.div_ceil(1 << CHECKED_LAYERS);
+        let mut low = subtrees.map(|subtree| subtree << CHECKED_LAYERS..chunks.min((subtree + 1) << CHECKED_LAYERS));
+        low.all(|chunks| go_on() && self.layers_hold(0..CHECKED_LAYERS, &chunks))
+            && self.layers_hold(CHECKED_LAYERS..Bin::LAYER_MAX, &(0..chunks))
+    }
+
+    /// Whether all nodes over these chunks, of these layers and the one above, are there and are the parents of those below them.
+    fn layers_hold(&self, layers: Range<u32>, chunks: &Range<u64>) -> bool {
+        let of_layer = |layer: u32| -> Option<Vec<Digest>> {
+            let offsets = chunks.start >> layer..chunks.end >> layer;
+            offsets.map(|offset| self.nodes.get(Bin::new(layer, offset)?)).collect()
+        };
+        let Some(mut below) = of_layer(layers.start) else { return false };
+        for layer in layers.start + 1..=layers.end {
+            match of_layer(layer) {
+                Some(known) if known == parents(self.hash, &below) => below = known,
+                _ => return false,
             }
-            layer += 1;
         }
         true
     }
+}
+
+/// The digests above those that follow each other, from a left one on.
+fn parents(hash: HashFunction, children: &[Digest]) -> Vec<Digest> {
+    let pairs: Vec<u8> = children.iter().flat_map(|child| child.as_bytes()).copied().collect();
+    let pairs: Vec<&[u8]> = pairs.chunks_exact(2 * hash.len()).collect();
+    let mut digests = Vec::with_capacity(pairs.len() * hash.len());
+    hash.hash_many(&pairs, &mut digests);
+    digests.chunks_exact(hash.len()).filter_map(|digest| hash.digest(digest)).collect()
 }
 
 /// The siblings on a chunk's way up, by their layers, as far as they were looked for. Those of the chunk that is next are mostly the same.

@@ -107,6 +107,8 @@ pub(super) struct Channel<P> {
     /// When a chunk that it was asked for came last, or it was asked while it owed nothing; and silences since.
     pub heard_at: Instant,
     pub silences: u32,
+    /// When a chunk came or left over it.
+    pub moved_at: Instant,
     /// Chunks that came and hold, and were not acknowledged yet, each run with the delay of its last one.
     pub unacked: Vec<(Range<u64>, u64)>,
     /// What was acknowledged last: it is said again with the next, for a datagram that is lost.
@@ -208,6 +210,7 @@ impl<P: PeerAddress> Channel<P> {
             asked_before: Binmap::new(),
             heard_at: now,
             silences: 0,
+            moved_at: now,
             came_before: VecDeque::new(),
             unacked: Vec::new(),
             acked_before: Vec::new(),
@@ -262,8 +265,10 @@ impl<P: PeerAddress> Channel<P> {
             Some((run.start + ahead, sent.along(ahead)))
         });
         self.inflight.clear();
+        self.sent_order.clear();
         if let Some((chunk, sent)) = kept {
             self.inflight.insert(chunk..chunk + 1, sent);
+            self.sent_order.push_back((sent.number, chunk..chunk + 1));
         }
         self.replied = true;
     }
@@ -283,6 +288,7 @@ impl<P: PeerAddress> Channel<P> {
     /// A chunk came.
     pub(super) fn heard(&mut self, now: Instant) {
         (self.heard_at, self.silences, self.stalls) = (now, 0, 0);
+        self.moved_at = now;
     }
 
     /// How long any one request is waited for.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::live::{ASK_MIN, QUIET_MAX};
 use super::serve::CHUNK_LEN_UNTOLD;
-use super::{Event, PEER_CELLS_MAX, PeerAddress, Swarm};
+use super::{CELLS_MAX, CELLS_UNCOUNTED_MAX, Event, PEER_CELLS_MAX, PeerAddress, Swarm};
 use crate::bin::Bin;
 use crate::binmap::Binmap;
 use crate::merkle::{NodeStore, Verdict};
@@ -175,10 +175,28 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         if self.live.is_none() && !self.is_complete {
             self.availability.add(&new);
         }
+        let cells_before = channel.has.cell_count();
         channel.has.union_with(&new);
+        self.cells_uncounted += channel.has.cell_count().saturating_sub(cells_before);
         channel.unsaid.subtract(&new);
         channel.live.has_news = self.live.is_some();
         if self.tree.chunk_count().is_none() && channel.has.cell_count() > PEER_CELLS_MAX {
+            self.close(id, true);
+        }
+        self.bound_cells();
+    }
+
+    /// All maps of peers together take the memory that they may, and a little that was not counted yet: where it is more, whose map takes
+    /// the most has to go.
+    pub(super) fn bound_cells(&mut self) {
+        if self.cells_uncounted <= CELLS_UNCOUNTED_MAX {
+            return;
+        }
+        self.cells_uncounted = 0;
+        loop {
+            let counts = self.channels.iter().map(|(id, channel)| (channel.has.cell_count(), *id));
+            let (all, most) = counts.fold((0, None), |(all, most), count| (all + count.0, most.max(Some(count))));
+            let Some((_, id)) = most.filter(|_| all > CELLS_MAX) else { return };
             self.close(id, true);
         }
     }

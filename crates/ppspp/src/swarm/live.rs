@@ -422,6 +422,11 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             channel.acked_before.clear();
             channel.wants.clear();
             channel.lost.clear();
+            channel.inflight.clear();
+            channel.sent_order.clear();
+            channel.assumed = Binmap::new();
+            channel.latest.clear();
+            channel.asked_before = Binmap::new();
             channel.offers.clear();
             channel.live = LiveChannel { window, ..Default::default() };
         }
@@ -594,9 +599,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
     }
 
-    /// Whether a viewer looks for others. Who did not answer the first handshake has left, as a rule.
+    /// Whether a viewer looks for others. Who did not answer the first handshake has left, as a rule, and who opened a channel to us and
+    /// proved nothing may never have been there.
     pub fn needs_neighbours(&self) -> bool {
-        let may_be_there = |channel: &Channel<P>| channel.proven || channel.tries < 2;
+        let may_be_there = |channel: &Channel<P>| channel.proven || channel.tries == 1;
         self.live.as_ref().is_some_and(|live| !live.is_source())
             && self.channels_by_peer(may_be_there).len() < NEIGHBOURS
     }

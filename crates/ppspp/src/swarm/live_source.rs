@@ -25,9 +25,12 @@ pub const COPIES: usize = 2;
 /// Copies that a source sends at most, on average, where nobody says otherwise; those beyond [`COPIES`] are for who lacks something.
 pub const COPIES_MAX_DEFAULT: u64 = 3;
 /// Chunks that one viewer is given together: few, so that each of them has something to give soon.
-const GROUP_CHUNKS: u64 = 8;
+pub(super) const GROUP_CHUNKS: u64 = 8;
 /// What a viewer lacks that long after it was signed, its neighbours do not have.
 pub const REPAIR_AFTER: Duration = Duration::from_millis(400);
+/// Chunks that a viewer was given and of which it asked for none, nor for any others: two seconds of 1 Mbit/s, if it is given all of them. What
+/// is new is given to others before it; it may have opened its channel for no more than to be given that.
+pub(super) const UNTAKEN_MAX: u64 = 256;
 /// What is older than this is not repaired: who watches gave it up.
 const REPAIR_UNTIL: Duration = Duration::from_secs(15);
 /// Chunks of repair that are given on one look, shared by all viewers: together more than a stream brings meanwhile.
@@ -127,6 +130,12 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         viewer.0.iter().filter_map(|id| self.channels.get(id))
     }
 
+    /// Whether a viewer takes nothing of what it is given.
+    fn is_idle(&self, viewer: &Viewer) -> bool {
+        self.channels_of(viewer).all(|channel| channel.uploaded_bytes == 0)
+            && self.channels_of(viewer).any(|channel| channel.live.allotted.count() >= UNTAKEN_MAX)
+    }
+
     /// Gives chunks to those who were given the least.
     fn allot(&mut self, now: Instant, signed: Range<u64>) {
         let viewers = self.viewers(now);
@@ -138,7 +147,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             // Who has not said where it begins may not want these.
             let given = |viewer: &Viewer| {
                 let is_new = self.channels_of(viewer).all(|channel| channel.live.began.is_none());
-                (is_new, self.channels_of(viewer).map(|channel| channel.live.allotted_count).max())
+                let count = self.channels_of(viewer).map(|channel| channel.live.allotted_count).max();
+                (self.is_idle(viewer), is_new, count)
             };
             let mut turns: Vec<_> = viewers.iter().map(|viewer| (given(viewer), viewer)).collect();
             self.rng.shuffle(&mut turns);

@@ -279,3 +279,98 @@ fn a_twin_of_the_source_is_told_of() {
     assert_eq!(source.live_event(), Some(LiveEvent::Twin(address(1))));
     assert_eq!((source.live_event(), liars(source)), (None, 0));
 }
+
+/// A peer opens a channel to `swarm`, and proves with a sign of life where it is. Gives the channel, where that has a place.
+fn come(swarm: &mut Swarm<Way>, peer: Way, now: Instant) -> Option<ChannelId> {
+    let mut opening = vec![0; 4];
+    let handshake = swarm.params.handshake(Dialect::Rfc7574, 9, true, None);
+    crate::wire::Opening::encode(Dialect::Rfc7574, &handshake, &mut opening);
+    swarm.datagram(now, &peer, &opening);
+    let channel = *swarm.by_peer.get(&peer)?;
+    swarm.datagram(now, &peer, &channel.to_be_bytes());
+    swarm.channels.get(&channel).filter(|channel| channel.proven).map(|_| channel)
+}
+
+#[test]
+fn one_host_leaves_places_at_a_viewer_to_others() {
+    let (mut swarm, now, _) = viewer(&document());
+    for port in 1..=VIEWER_HOST_CHANNELS_MAX {
+        assert!(come(&mut swarm, address(2).at_port(port as u16), now).is_some(), "port {port}");
+    }
+    assert_eq!(come(&mut swarm, address(2).at_port(1000), now), None);
+    assert!(come(&mut swarm, address(3), now).is_some());
+    // Over how many paths it calls a host is its own choice.
+    assert!(swarm.connect(now, &address(2).at_port(2000)));
+}
+
+#[test]
+fn forged_handshakes_do_not_keep_a_viewer_from_calling_others() {
+    let (mut swarm, now, _) = viewer(&document());
+    let mut opening = vec![0; 4];
+    let handshake = swarm.params.handshake(Dialect::Rfc7574, 9, true, None);
+    crate::wire::Opening::encode(Dialect::Rfc7574, &handshake, &mut opening);
+    for number in 2..2 + HALF_OPEN_MAX {
+        swarm.datagram(now, &address(number), &opening);
+    }
+    assert!(swarm.needs_neighbours());
+    // It has one channel already.
+    for number in 1..VIEWER_CHANNELS_MAX {
+        assert!(swarm.connect(now, &address(1000 + number)), "call {number}");
+    }
+    assert!(!swarm.connect(now, &address(2000)), "as many calls as places");
+}
+
+/// Channels that take nothing are given little: what is new goes to those who spread it.
+#[test]
+fn who_takes_nothing_is_passed_over() {
+    let mut world = World::new(3, 0.0, 50);
+    for _ in 0..2 {
+        let number = world.join(50);
+        world.node(number).is_hidden = true;
+    }
+    let idle: Vec<Way> = (0..4).map(|number| address(1000 + number)).collect();
+    let now = world.now();
+    let source = &mut world.node(SOURCE).swarm;
+    let channels: Vec<ChannelId> = idle.iter().map(|peer| come(source, *peer, now).expect("a place")).collect();
+    let codec = source.params.codec(Dialect::Rfc7574);
+    for _ in 0..25 {
+        world.run(400_000);
+        let now = world.now();
+        let source = &mut world.node(SOURCE).swarm;
+        // They say where they begin, as viewers do, and ask for nothing.
+        for (peer, channel) in idle.iter().zip(&channels) {
+            let mut datagram = channel.to_be_bytes().to_vec();
+            Message::Cancel(0..1).encode(&codec, &mut datagram).expect("fits");
+            source.datagram(now, peer, &datagram);
+        }
+    }
+    for channel in &channels {
+        let given = world.node(SOURCE).swarm.channels[channel].live.allotted.count();
+        assert!(given < live_source::UNTAKEN_MAX + live_source::GROUP_CHUNKS, "{given} chunks");
+    }
+    assert!(world.pushed > 8 * live_source::UNTAKEN_MAX, "{} chunks", world.pushed);
+}
+
+/// The old stream's chunks have the numbers of the new one's: what is known of those that were on their way says nothing any more.
+#[test]
+fn a_new_stream_begins_with_nothing_on_its_way() {
+    let document = document();
+    let (mut swarm, now, id) = viewer(&document);
+    let show = |swarm: &mut Swarm<Way>, subtree: u64, second: u64| {
+        let munro = munro(&document, &document, subtree, second);
+        let mut messages = Vec::new();
+        live::put_munro(&munro, &mut messages);
+        say(swarm, now, id, &messages);
+    };
+    show(&mut swarm, 50, 990);
+    let channel = swarm.channels.get_mut(&id).expect("there");
+    channel.inflight.insert(100..102, channel::Sent { number: 7, at: now, is_again: false });
+    channel.sent_order.push_back((7, 100..102));
+    channel.assumed.insert_range(100..102);
+    channel.latest.push_back(101);
+    show(&mut swarm, 3, 995);
+    assert!(std::iter::from_fn(|| swarm.live_event()).any(|event| event == LiveEvent::Restarted));
+    let channel = &swarm.channels[&id];
+    assert!(channel.inflight.is_empty() && channel.sent_order.is_empty());
+    assert!(channel.assumed.is_empty() && channel.latest.is_empty());
+}

@@ -42,6 +42,11 @@ impl Way {
     pub(super) fn over(self, path: u8) -> Self {
         Self { path, ..self }
     }
+
+    /// Another peer at the same host.
+    pub(super) fn at_port(self, port: u16) -> Self {
+        Self { remote: SocketAddr::new(self.remote.ip(), port), ..self }
+    }
 }
 
 impl PeerAddress for Way {
@@ -51,6 +56,10 @@ impl PeerAddress for Way {
 
     fn is_same_peer(&self, other: &Self) -> bool {
         self.remote == other.remote
+    }
+
+    fn is_same_host(&self, other: &Self) -> bool {
+        self.remote.is_same_host(&other.remote)
     }
 }
 

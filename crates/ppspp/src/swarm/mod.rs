@@ -15,6 +15,9 @@ mod beside;
 mod channel;
 mod fetch;
 mod have;
+mod hosts;
+#[cfg(test)]
+mod limits_tests;
 mod live;
 #[cfg(test)]
 mod live_crowd;
@@ -36,6 +39,7 @@ mod tests;
 mod time;
 
 pub use channel::Allowance;
+pub use hosts::{HOST_CHANNELS_MAX, HOST_HALF_OPEN_MAX, VIEWER_HOST_CHANNELS_MAX};
 pub use live::{LiveEvent, NEIGHBOURS, PLAY_BEHIND, START_BACK, VIEWER_CHANNELS_MAX};
 pub use live_source::{COPIES, COPIES_MAX_DEFAULT, REPAIR_AFTER};
 pub use serve::BESIDE_LONG_CHUNK;
@@ -59,12 +63,18 @@ use live::Live;
 
 /// Channels of one swarm, proven ones: as many peers as help, and each costs a window and a few maps.
 pub const CHANNELS_MAX: usize = 256;
-/// Channels whose peer has not yet proven its address; the oldest make room.
+/// Channels that others opened and whose peer has not yet proven its address; the oldest make room.
 pub const HALF_OPEN_MAX: usize = 64;
 /// Liars that are remembered; the driver keeps its own, longer list.
 pub const BANNED_MAX: usize = 4096;
 /// Cells of a peer's map while the content's size is not known: 2,000 scattered announcements.
 pub const PEER_CELLS_MAX: usize = 1 << 16;
+/// Cells of the maps of all peers of a content, 64 MiB of memory. A peer has its chunks in runs, and who has all of them takes no cell; at
+/// worst, where it has a part of each 512 chunks, as many as this are the maps of four peers of 64 GiB in chunks of 1 KiB, or of
+/// sixty-four of 4 GiB.
+pub const CELLS_MAX: usize = 1 << 20;
+/// Cells that may come to the maps before all of them are counted again.
+const CELLS_UNCOUNTED_MAX: usize = CELLS_MAX / 256;
 /// Bytes of a datagram: see [`PeerAddress::datagram_len`].
 const DATAGRAM_LEN: usize = 1452;
 
@@ -78,6 +88,9 @@ pub trait PeerAddress: Clone + Ord + Debug {
         self == other
     }
 
+    /// Whether both are at one host, which has a limited number of channels; `false` for this machine, at which many programs are.
+    fn is_same_host(&self, other: &Self) -> bool;
+
     /// Bytes that a datagram to it may have, with digests beside a chunk: an Ethernet frame, less IP and UDP (RFC 7574 §8.1). A longer
     /// chunk goes in one all the same.
     fn datagram_len(&self) -> usize {
@@ -88,6 +101,10 @@ pub trait PeerAddress: Clone + Ord + Debug {
 impl PeerAddress for SocketAddr {
     fn told_to(&self, _: &Self) -> Option<SocketAddr> {
         Some(*self)
+    }
+
+    fn is_same_host(&self, other: &Self) -> bool {
+        hosts::is_same_host(self.ip(), other.ip())
     }
 }
 
@@ -146,7 +163,7 @@ pub struct Swarm<P, S = MemoryNodes> {
     by_peer: BTreeMap<P, ChannelId>,
     /// Channels that a peer with a proven one opens anew, until they are proven and take its place.
     successors: BTreeMap<P, ChannelId>,
-    /// Channels that are not proven, the oldest first.
+    /// Channels that others opened and that are not proven, the oldest first.
     half_open: VecDeque<ChannelId>,
     banned: BTreeSet<P>,
     /// Peers that a live viewer's user named.
@@ -168,6 +185,8 @@ pub struct Swarm<P, S = MemoryNodes> {
     /// Nothing from this chunk on is asked for.
     end: u64,
     asked_count: u64,
+    /// Cells that came to the maps of peers since all were counted.
+    cells_uncounted: usize,
     wasted_bytes: u64,
     /// A channel may move nothing any more, or has something to move that it may not.
     lacks_allowance: bool,
@@ -219,6 +238,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             room_chunks: u64::MAX,
             end: u64::MAX,
             asked_count: 0,
+            cells_uncounted: 0,
             wasted_bytes: 0,
             lacks_allowance: false,
             last_len: None,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::channel::Channel;
-use super::{BANNED_MAX, Event, HALF_OPEN_MAX, PeerAddress, Swarm, Transmit};
+use super::{BANNED_MAX, Event, PeerAddress, Swarm, Transmit};
 use crate::binmap::Binmap;
 use crate::merkle::NodeStore;
 use crate::wire::{ChannelId, Dialect, Handshake, Message, Messages, Opening, SwarmParams};
@@ -16,12 +16,25 @@ const GREET_FIRST: Duration = Duration::from_secs(2);
 const GREET_LAST: Duration = Duration::from_secs(8);
 
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
-    /// Opens a channel to a peer; `false` where there is one, it is banned, or there are too many.
+    /// Opens a channel to a peer; `false` where we opened one, the peer proved one, it is banned, or there are too many.
     pub fn connect(&mut self, now: Instant, peer: &P) -> bool {
-        if self.by_peer.contains_key(peer) || self.banned.contains(peer) || self.channels.len() >= self.channels_max() {
+        // Whoever opens a channel to us and has proven nothing keeps us from calling nobody.
+        let taken = self.channels.len() - self.half_open.len();
+        if self.banned.contains(peer) || taken >= self.channels_max() {
             return false;
         }
-        let id = self.new_channel(now, peer.clone(), self.dialect);
+        let id = match self.by_peer.get(peer).copied() {
+            None => self.new_channel(now, peer.clone(), self.dialect),
+            // Somebody may have opened it in the peer's name, who does not know of it then.
+            Some(id) => match self.channels.get_mut(&id) {
+                Some(channel) if !channel.proven && channel.tries == 0 => {
+                    channel.dialect = self.dialect;
+                    self.half_open.retain(|half| *half != id);
+                    id
+                }
+                _ => return false,
+            },
+        };
         self.send_opening(now, id);
         true
     }
@@ -80,14 +93,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         };
         let id = match known {
             Some(id) => *id,
-            None if self.channels.len() >= self.channels_max() + HALF_OPEN_MAX => return None,
             None => {
                 let id = self.new_channel(now, peer.clone(), opening.dialect);
-                while self.half_open.len() > HALF_OPEN_MAX {
-                    if let Some(oldest) = self.half_open.pop_front() {
-                        self.close(oldest, false);
-                    }
-                }
+                self.half_open.push_back(id);
+                self.trim_half_open(id);
                 id
             }
         };
@@ -130,7 +139,6 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             false => _ = self.by_peer.insert(peer.clone(), id),
         }
         self.channels.insert(id, Channel::new(peer.clone(), dialect, self.mode, now));
-        self.half_open.push_back(id);
         self.changes.push((id, peer, true));
         id
     }
@@ -169,6 +177,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let peer = self.channels.get(&id).map(|channel| channel.peer.clone());
         if let Some(before) = peer.and_then(|peer| self.by_peer.get(&peer).copied()).filter(|before| *before != id) {
             self.close(before, false);
+        }
+        if !self.has_room_of_host(now, id) {
+            return self.refuse(now, id, messages);
         }
         self.make_room(now);
         let proven = self.channels.values().filter(|channel| channel.proven).count();

@@ -175,13 +175,16 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                         let mut lost = Binmap::new();
                         lost.insert_range(range.clone());
                         lost.intersect_with(&channel.has);
+                        let cells_before = channel.has.cell_count();
                         channel.has.subtract(&lost);
+                        self.cells_uncounted += channel.has.cell_count().saturating_sub(cells_before);
                         if is_rarity_counted {
                             self.availability.remove(&lost);
                         }
                     }
                     self.lacks_allowance |= channel.wants.is_empty() && channel.allowance.up_bytes == 0;
                     channel.wants.push_back(range);
+                    self.bound_cells();
                 }
                 Message::Cancel(range) => {
                     if range.start == 0 && self.live.is_some() {

@@ -88,7 +88,13 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
 
     /// Tells a peer of others.
     pub(super) fn pex_answer(&mut self, now: Instant, id: ChannelId) {
-        let Some(peer) = self.channels.get(&id).map(|channel| channel.peer.clone()) else { return };
+        let every = if self.live.is_some() { PEX_ANSWER_EVERY_LIVE } else { PEX_ANSWER_EVERY };
+        let is_too_soon = |at: Instant| now.saturating_duration_since(at) < every;
+        let Some(channel) = self.channels.get(&id) else { return };
+        if channel.pex_answered_at.is_some_and(is_too_soon) {
+            return;
+        }
+        let peer = channel.peer.clone();
         let mut others: Vec<SocketAddr> = self
             .channels
             .iter()
@@ -103,11 +109,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             let other = self.rng.usize(at..others.len());
             others.swap(at, other);
         }
-        let Some(channel) = self.channels.get_mut(&id) else { return };
-        let every = if self.live.is_some() { PEX_ANSWER_EVERY_LIVE } else { PEX_ANSWER_EVERY };
-        if others.is_empty() || channel.pex_answered_at.is_some_and(|at| now.saturating_duration_since(at) < every) {
-            return;
-        }
+        let Some(channel) = self.channels.get_mut(&id).filter(|_| !others.is_empty()) else { return };
         channel.pex_answered_at = Some(now);
         let messages: Vec<Message<'_>> = others[..given]
             .iter()
@@ -232,12 +234,16 @@ impl<P: PeerAddress> Channel<P> {
     /// A chunk left.
     fn left(&mut self, now: Instant, chunk: u64, is_again: bool, clean_min: u64) {
         let number = self.sent_count;
+        // What nothing is waited for of is not looked for: of a peer that never acknowledges it would become ever more.
+        if self.inflight.is_empty() {
+            self.sent_order.clear();
+        }
         self.inflight.insert(chunk..chunk + 1, Sent { number, at: now, is_again });
         match self.sent_order.back_mut() {
             Some((first, run)) if run.end == chunk && *first + (run.end - run.start) == number => run.end += 1,
             _ => self.sent_order.push_back((number, chunk..chunk + 1)),
         }
-        self.sent_count += 1;
+        (self.sent_count, self.moved_at) = (self.sent_count + 1, now);
         let is_clean = self.clean_count >= clean_min.max(2 * self.inflight.len());
         if is_clean && self.dialect == Dialect::Rfc7574 {
             self.latest.push_back(chunk);

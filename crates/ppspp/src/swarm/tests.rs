@@ -9,7 +9,7 @@ use crate::bin::Bin;
 use crate::hash::HashFunction;
 use crate::wire::{Addressing, Integrity, Message, Opening};
 
-const HASH: HashFunction = HashFunction::Sha256;
+pub(super) const HASH: HashFunction = HashFunction::Sha256;
 const CHUNK_LEN: usize = 200;
 
 /// The bytes of a chunk; the last one is short.
@@ -27,22 +27,22 @@ fn tree(chunks: u64) -> Tree<MemoryNodes> {
     tree
 }
 
-fn params(chunks: u64) -> SwarmParams {
+pub(super) fn params(chunks: u64) -> SwarmParams {
     let root = tree(chunks).root().expect("chunks");
     let len = Some(CHUNK_LEN as u32);
     SwarmParams::new(root.as_bytes(), Integrity::MerkleTree, HASH, Addressing::Chunks32, len).expect("a swarm")
 }
 
-fn address(number: usize) -> SocketAddr {
+pub(super) fn address(number: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, (number >> 8) as u8, number as u8], 7000))
 }
 
-fn seeder(chunks: u64, seed: u64, now: Instant) -> Swarm<SocketAddr> {
+pub(super) fn seeder(chunks: u64, seed: u64, now: Instant) -> Swarm<SocketAddr> {
     Swarm::new(params(chunks), tree(chunks), Binmap::full(chunks), Mode::Fast, seed, now)
 }
 
 /// Knows the root alone.
-fn leecher(chunks: u64, seed: u64, now: Instant) -> Swarm<SocketAddr> {
+pub(super) fn leecher(chunks: u64, seed: u64, now: Instant) -> Swarm<SocketAddr> {
     let params = params(chunks);
     let root = HASH.digest(params.swarm_id()).expect("a root");
     let tree = Tree::with_root(HASH, root, None, MemoryNodes::new(HASH));
@@ -307,7 +307,7 @@ fn the_liar_is_named_and_nobody_else() {
     }
 }
 
-fn opening(chunks: u64, channel: ChannelId) -> Vec<u8> {
+pub(super) fn opening(chunks: u64, channel: ChannelId) -> Vec<u8> {
     let mut datagram = vec![0; 4];
     Opening::encode(Dialect::Rfc7574, &params(chunks).handshake(Dialect::Rfc7574, channel, true, None), &mut datagram);
     datagram

@@ -142,9 +142,8 @@ pub fn hash_path(
     let Content { name, dir, parts, folder } = find(path, options.chunk_len, options.filter.clone())?;
     let hash = if options.dialect == Dialect::Rfc7574 { HashFunction::Sha256 } else { HashFunction::Sha1 };
     let kept = options.tree_dir.as_ref().map(|dir| dir.join(tree_name(path, &parts, (options.chunk_len, hash))));
-    let found = kept.as_deref().and_then(FileNodes::open_found).map(|nodes| *nodes.sidecar());
     let wanted = (parts.len(), options.chunk_len, hash);
-    let found = found.filter(|found| (found.content_len, found.chunk_len, found.hash) == wanted);
+    let found = kept.as_deref().and_then(|kept| find_tree(kept, wanted, cancel));
     let (sidecar, tree) = match (found, kept) {
         (Some(sidecar), Some(kept)) => (sidecar, Place::File(kept)),
         (_, kept) => {
@@ -189,6 +188,18 @@ pub fn hash_path(
         None => None,
     };
     Ok(Hashed { link, dir, folder, tree })
+}
+
+/// The tree that an earlier run left at `kept`, where it is of such a content and every node of it is right. What is not would be served to
+/// nobody, or to peers that take us for a liar.
+fn find_tree(kept: &Path, wanted: (u64, u32, HashFunction), cancel: &AtomicBool) -> Option<Sidecar> {
+    let nodes = FileNodes::open_found(kept)?;
+    let sidecar = *nodes.sidecar();
+    if (sidecar.content_len, sidecar.chunk_len, sidecar.hash) != wanted {
+        return None;
+    }
+    let tree = Tree::with_root(sidecar.hash, sidecar.root, Some(sidecar.chunk_count()), nodes);
+    tree.check(|| !cancel.load(Ordering::Relaxed)).then_some(sidecar)
 }
 
 /// What is at `path`, to be hashed in chunks of this length; of a folder, what the filter lets through.
@@ -348,4 +359,52 @@ fn read<S: NodeStore>(
 /// What of a file changes when somebody writes to it, or puts another in its place.
 pub(super) fn stamp(meta: &Metadata) -> [u64; 5] {
     [meta.len(), meta.ino(), meta.dev(), meta.mtime() as u64, meta.mtime_nsec() as u64]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use anabranch_ppspp::bin::Bin;
+
+    use super::*;
+
+    #[test]
+    fn a_tree_that_was_kept_is_used_where_it_is_right() {
+        const LEN: u64 = 700 * 1024 + 7;
+        let dir = tempfile::tempdir().unwrap();
+        let (path, trees) = (dir.path().join("data"), dir.path().join("trees"));
+        std::fs::write(&path, (0..LEN).map(|at| (at * 7) as u8).collect::<Vec<u8>>()).unwrap();
+        let options = HashOptions {
+            chunk_len: CHUNK_LEN_DEFAULT,
+            dialect: Dialect::Rfc7574,
+            tree_dir: Some(trees.clone()),
+            filter: None,
+        };
+        // The link, and how much was hashed for it.
+        let hash = || {
+            let mut done = 0;
+            let hashed = hash_path(&path, &options, &AtomicBool::new(false), |all, _| done = all).unwrap();
+            assert!(hashed.tree().is_some_and(|tree| tree.check(|| true)));
+            (hashed.link.to_string(), done)
+        };
+        let (link, done) = hash();
+        assert_eq!((done, hash()), (LEN, (link.clone(), 0)));
+        let kept = std::fs::read_dir(&trees).unwrap().next().unwrap().unwrap().path();
+        let sidecar = *FileNodes::open_found(&kept).unwrap().sidecar();
+        let write = |at: u64, bytes: &[u8]| {
+            File::options().write(true).open(&kept).unwrap().write_all_at(bytes, at).unwrap();
+        };
+        // What a power cut may leave of a page, and a bit of a leaf, of a node in the middle and of the root.
+        let node = |layer, offset| sidecar.node_offset(Bin::new(layer, offset).unwrap());
+        let damages: [(u64, &[u8]); 4] =
+            [(8192, &[0; 4096]), (node(0, 699) + 3, b"?!"), (node(5, 20), b"?!"), (32, b"?!")];
+        for (at, bytes) in damages {
+            write(at, bytes);
+            assert_eq!((hash(), hash()), ((link.clone(), LEN), (link.clone(), 0)), "damaged at {at}");
+        }
+        File::options().write(true).open(&kept).unwrap().set_len(9000).unwrap();
+        assert_eq!((hash(), hash()), ((link.clone(), LEN), (link.clone(), 0)), "cut");
+    }
 }

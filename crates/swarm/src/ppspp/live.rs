@@ -20,13 +20,14 @@ use anabranch_ppspp::wire::{Addressing, Dialect, Integrity, Mismatch, SwarmParam
 use super::content::Content;
 use super::nodes::Nodes;
 use super::path_table::PathAddress;
+use super::signing::{Unsigned, cut};
 use crate::events::{EventKind, FailureKind};
 use crate::store::live::LiveWindow;
 
 /// Bytes of a chunk of our sources: five packets of an MPEG transport stream, so that these begin where chunks do.
 pub const LIVE_CHUNK_LEN: usize = 5 * 188;
 /// Chunks that one signature stands for.
-const CHUNKS_PER_SIGNATURE: u64 = 16;
+pub(super) const CHUNKS_PER_SIGNATURE: u64 = 16;
 /// Chunks that are kept: 29 MiB of our sources', a minute of 4 Mbit/s.
 const WINDOW_CHUNKS: u64 = 32_768;
 /// Bytes that are kept, of sources whose chunks are longer.
@@ -72,9 +73,8 @@ pub(crate) struct Live {
     /// What is kept, for readers too.
     pub window: Rc<RefCell<LiveWindow>>,
     is_source: bool,
-    /// Bytes that are not yet a chunk, and since when there are any that are not signed.
-    pending: Vec<u8>,
-    unsigned_since: Option<Instant>,
+    /// What the source was given and is not signed.
+    unsigned: Unsigned,
     is_ended: bool,
 }
 
@@ -105,7 +105,7 @@ pub(super) fn core(link: &Link, share: Option<LiveShare>, now: Instant) -> Optio
     }
     let window = Rc::new(RefCell::new(window));
     let is_source = begins_at.is_some();
-    Some((core, Live { window, is_source, pending: Vec::new(), unsigned_since: None, is_ended: false }))
+    Some((core, Live { window, is_source, unsigned: Unsigned::default(), is_ended: false }))
 }
 
 impl Live {
@@ -124,21 +124,8 @@ impl Content {
     /// The source is given the stream's next bytes.
     pub(crate) fn push_live(&mut self, bytes: &[u8], now: Instant) {
         let Some(live) = self.live.as_mut().filter(|live| live.is_source && !live.is_ended) else { return };
-        live.pending.extend_from_slice(bytes);
-        if !live.pending.is_empty() {
-            live.unsigned_since.get_or_insert(now);
-        }
-        let pending = std::mem::take(&mut live.pending);
-        let (chunks, rest) = pending.as_chunks::<LIVE_CHUNK_LEN>();
-        for chunk in chunks {
-            self.push_chunk(chunk, now);
-        }
-        if let Some(live) = &mut self.live {
-            live.pending = rest.to_vec();
-            if self.core.unsigned_chunks() == 0 && live.pending.is_empty() {
-                live.unsigned_since = None;
-            }
-        }
+        let full = live.unsigned.push(bytes, now);
+        full.chunks(LIVE_CHUNK_LEN).for_each(|chunk| self.push_chunk(chunk, now));
         self.pump(now);
         self.wake.notify_one();
     }
@@ -147,10 +134,8 @@ impl Content {
     pub(crate) fn end_live(&mut self, now: Instant) {
         let Some(live) = self.live.as_mut().filter(|live| live.is_source && !live.is_ended) else { return };
         live.is_ended = true;
-        let pending = std::mem::take(&mut live.pending);
-        if !pending.is_empty() {
-            self.push_chunk(&pending, now);
-        }
+        let rest = live.unsigned.take_all();
+        rest.chunks(LIVE_CHUNK_LEN).for_each(|chunk| self.push_chunk(chunk, now));
         self.push_chunk(&[], now);
         while self.core.unsigned_chunks() > 0 && !self.stopping {
             self.push_chunk(&[], now);
@@ -165,33 +150,13 @@ impl Content {
             Ok(number) => live.window.borrow_mut().insert(number, chunk),
             Err(error) => self.fail(FailureKind::Content, error.to_string()),
         }
-        if let Some(live) = &mut self.live
-            && self.core.unsigned_chunks() == 0
-        {
-            live.unsigned_since = None;
-        }
     }
 
     /// What a slow source was given is cut into shorter chunks, so that it is signed in time. Answers when that is due.
     pub(super) fn sign_in_time(&mut self, now: Instant) -> Option<Instant> {
         let live = self.live.as_mut().filter(|live| live.is_source && !live.is_ended)?;
-        let due = live.unsigned_since? + SIGN_AFTER;
-        if now < due {
-            return Some(due);
-        }
-        let lacking = (CHUNKS_PER_SIGNATURE - self.core.unsigned_chunks()) as usize;
-        // No chunk is without bytes but the last.
-        if live.pending.len() < lacking {
-            live.unsigned_since = Some(now);
-            return Some(now + SIGN_AFTER);
-        }
-        let pending = std::mem::take(&mut live.pending);
-        let mut rest = pending.as_slice();
-        for left in (1..=lacking).rev() {
-            let (chunk, more) = rest.split_at(rest.len() / left);
-            rest = more;
-            self.push_chunk(chunk, now);
-        }
+        let Some(group) = live.unsigned.take_due(now) else { return live.unsigned.due() };
+        cut(&group).for_each(|chunk| self.push_chunk(chunk, now));
         None
     }
 

@@ -9,7 +9,7 @@
 //! | `disk` | pieces of many chunks on their way to the disk; what happens where it refuses |
 //! | `open`, `finish`, `checkpoint` | files are opened and checked against the tree; everything is there; it is recorded |
 //! | [`hashed`](hash_path), `parts`, `nodes` | a tree is made of what is shared, and kept on the disk |
-//! | [`live`](LiveShare) | a live stream: chunks in memory instead of files |
+//! | [`live`](LiveShare), `signing` | a live stream: chunks in memory instead of files; when its source signs them |
 //! | `peers`, `announce` | whom a content knows; its trackers |
 //! | `secure` | datagrams inside QUIC, between peers that prove keys |
 //! | `progress` | how it fares |
@@ -39,6 +39,9 @@ mod progress;
 mod rates;
 mod reading;
 mod secure;
+mod signing;
+#[cfg(test)]
+mod tests;
 mod transfer;
 mod watch;
 

@@ -268,11 +268,12 @@ impl Growing {
         self.nodes.take().map_or_else(|| Nodes::memory(HashFunction::Sha256), Nodes::File)
     }
 
-    /// All nodes are there.
+    /// All nodes are there, and on the disk before the file has its name: a power cut leaves it whole, or not at all.
     pub(crate) fn finish(&self, nodes: &Nodes, path: &Path, sidecar: &Sidecar) -> io::Result<()> {
         nodes.flush()?;
         if let Nodes::File(nodes) = nodes {
             nodes.file.write_all_at(&sidecar.encode(), 0)?;
+            nodes.file.sync_all()?;
         }
         std::fs::rename(&self.temporary, path)
     }

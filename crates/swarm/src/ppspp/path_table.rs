@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::reach::is_for;
-use anabranch_paths::{Endpoint, Path, ScionAddr, ScionPath};
+use anabranch_paths::{Endpoint, Host, Path, ScionAddr, ScionPath};
 use anabranch_ppspp::swarm::PeerAddress;
 use anabranch_scion::socket::ScmpKind;
 use anabranch_transport::Via;
@@ -68,6 +68,11 @@ impl PeerAddress for PathAddress {
 
     fn is_same_peer(&self, other: &Self) -> bool {
         self.remote == other.remote
+    }
+
+    fn is_same_host(&self, other: &Self) -> bool {
+        let host = Host::of(&self.remote);
+        !host.is_loopback() && host == Host::of(&other.remote)
     }
 
     fn datagram_len(&self) -> usize {

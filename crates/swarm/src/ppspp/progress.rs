@@ -61,21 +61,22 @@ impl Content {
     }
 
     /// Its channels.
-    pub(crate) fn peer_stats(&self) -> Vec<PeerStats> {
+    pub(crate) fn peer_stats(&mut self, now: Instant) -> Vec<PeerStats> {
+        let rates = self.rates_of_all(now);
         let chunk_len = self.link.params.chunk_len().map_or(1, u64::from);
         let per_piece = self
             .info
             .as_ref()
             .map_or(1, |info| u64::from(info.geometry.piece_length() / info.geometry.block_length()).max(1));
-        let stats = self.core.peer_stats().zip(1..).map(|(peer, number)| PeerStats {
+        let stats = self.core.peer_stats().zip(rates).zip(1..).map(|((peer, rate), number)| PeerStats {
             conn: ConnId(number),
             peer: PeerKey(number),
             path: self.paths.of(peer.peer).map(|(path, ..)| path.id()),
             path_state: Default::default(),
             address: peer.peer.remote,
             client: None,
-            download_rate_bytes: 0,
-            upload_rate_bytes: 0,
+            download_rate_bytes: rate.0,
+            upload_rate_bytes: rate.1,
             downloaded_bytes: peer.downloaded_bytes,
             uploaded_bytes: peer.uploaded_bytes,
             pieces: (peer.chunks / per_piece) as u32,
@@ -88,9 +89,7 @@ impl Content {
 
     /// Its channels, each with its path.
     pub(crate) fn path_progress(&mut self, now: Instant) -> Vec<PathProgress> {
-        let ways: Vec<_> =
-            self.core.peer_stats().map(|peer| (*peer.peer, (peer.downloaded_bytes, peer.uploaded_bytes))).collect();
-        let rates: Vec<(u64, u64)> = ways.iter().map(|(way, moved)| self.rates_of(way, *moved, now)).collect();
+        let rates = self.rates_of_all(now);
         let line = |(peer, rate): (PeerChannel<'_, PathAddress>, (u64, u64))| {
             let (path, condition, is_one_of_many) = self.paths.of(peer.peer)?;
             Some(PathProgress {
@@ -107,6 +106,13 @@ impl Content {
             })
         };
         self.core.peer_stats().zip(rates).filter_map(line).collect()
+    }
+
+    /// How fast each of its channels moves, down and up, in their order.
+    fn rates_of_all(&mut self, now: Instant) -> Vec<(u64, u64)> {
+        let ways: Vec<_> =
+            self.core.peer_stats().map(|peer| (*peer.peer, (peer.downloaded_bytes, peer.uploaded_bytes))).collect();
+        ways.iter().map(|(way, moved)| self.rates_of(way, *moved, now)).collect()
     }
 
     /// Who may still bring what is missing.

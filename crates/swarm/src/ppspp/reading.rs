@@ -46,6 +46,13 @@ impl Readable for Content {
     }
 
     fn unreadable(&mut self, piece: u32, _reason: &str) {
-        self.lose(&[piece]);
+        let Some(storage) = &self.storage else { return };
+        let info = storage.info();
+        let is_changed = |file: &usize| info.pieces_of_file(*file).contains(&piece) && storage.is_seal_broken(*file);
+        let changed: Vec<usize> = (0..info.files.len()).filter(is_changed).collect();
+        match changed.is_empty() {
+            true => self.lose(&[piece]),
+            false => self.files_changed(&changed),
+        }
     }
 }

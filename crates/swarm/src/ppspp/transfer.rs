@@ -82,8 +82,8 @@ impl Transfer for Handle {
         self.borrow_mut().progress(now)
     }
 
-    fn peers(&self, _: Instant) -> Vec<PeerStats> {
-        self.borrow().peer_stats()
+    fn peers(&self, now: Instant) -> Vec<PeerStats> {
+        self.borrow_mut().peer_stats(now)
     }
 
     fn paths(&self, now: Instant) -> Vec<PathProgress> {

@@ -156,7 +156,9 @@ impl Reader {
         let piece = storage.info().geometry.piece_at(range.start);
         let read = blocking(move || {
             let mut bytes = vec![0; (range.end - range.start) as usize];
-            storage.read_at(range.start, &mut bytes).map(|()| bytes)
+            // Looked at when it was read: a change before that is noticed.
+            let read = storage.read_at(range.start, &mut bytes);
+            read.and_then(|()| storage.check_seals(range.start, range.end - range.start)).map(|()| bytes)
         });
         let error = match read.await {
             Ok(bytes) => return Ok(bytes),

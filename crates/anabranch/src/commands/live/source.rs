@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Read};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anabranch_paths::Endpoint;
 use anabranch_ppspp::pace::{self, Pace};
@@ -35,6 +35,10 @@ const LINGER_LOOK: Duration = Duration::from_millis(100);
 /// Longest name of a stream, in bytes.
 const NAME_LEN_MAX: usize = 255;
 const NAME_DEFAULT: &str = "live.ts";
+/// A stream counts its chunks from further down than one that was begun a second before, by so many ...
+const CHUNKS_A_SECOND: u64 = 256;
+/// ... for so many seconds, 97 days; then from the top again. Half of all numbers are left to the stream itself, two terabytes.
+const SECONDS: u64 = 1 << 23;
 
 /// Runs the command.
 pub(crate) fn run(mut flags: Box<LiveFlags>, chatter: Chatter) -> Result<Code, Failure> {
@@ -48,7 +52,7 @@ pub(crate) fn run(mut flags: Box<LiveFlags>, chatter: Chatter) -> Result<Code, F
         guard::check_plain_ppspp(&flags.session, "give --secure too")?;
     }
     let mut share = LiveShare::new(key, Some(name.clone())).map_err(Failure::input)?;
-    share.copies_max = flags.copies;
+    (share.copies_max, share.begins_at) = (flags.copies, first_chunk(now_unix_s()));
     let _sandbox = Plan::live(&flags).enter(chatter)?;
     run::block_on(async {
         let interrupted = run::interrupts()?;
@@ -87,6 +91,16 @@ fn name(flags: &LiveFlags) -> Result<String, Failure> {
         return Err(Failure::usage(format!("`--name {name}`: give 1 to {NAME_LEN_MAX} bytes")));
     }
     Ok(name)
+}
+
+/// The number of the first chunk of a stream that is begun now. Viewers know it for another than the one before of the same key by its lower
+/// numbers: from 0 on it would soon be past those of one that had hardly begun.
+fn first_chunk(unix_s: u64) -> u64 {
+    (SECONDS - unix_s % SECONDS) * CHUNKS_A_SECOND
+}
+
+fn now_unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 fn is_stdin(flags: &LiveFlags) -> bool {
@@ -296,5 +310,20 @@ impl Broadcast<'_> {
             }
             tokio::time::sleep(LINGER_LOOK).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_count_from_further_down_each_second() {
+        let begun = 1_800_000_000;
+        assert_eq!(first_chunk(begun) - first_chunk(begun + 1), CHUNKS_A_SECOND);
+        let top = begun.next_multiple_of(SECONDS);
+        assert_eq!((first_chunk(top), first_chunk(top - 1)), (1 << 31, CHUNKS_A_SECOND), "from the top again");
+        // Numbers have 32 bits, and those that are signed as one begin with a multiple of how many they are.
+        assert!(first_chunk(top) <= u64::from(u32::MAX) / 2 + 1 && CHUNKS_A_SECOND.is_multiple_of(16));
     }
 }

@@ -9,7 +9,7 @@ use anabranch_paths::{Endpoint, Host};
 use anabranch_ppspp::swarm::{Allowance, Event as CoreEvent};
 
 use super::Content;
-use crate::events::EventKind;
+use crate::events::{EventKind, FailureKind};
 use crate::limits::Share;
 use crate::net::conn_handle::ConnHandle;
 use crate::ppspp::path_table::PathAddress;
@@ -108,11 +108,24 @@ impl Content {
             CoreEvent::Size(chunks) => {
                 let (len, last) = (self.link.params.chunk_len(), self.core.last_chunk_len());
                 if let (Some(len), Some(last), None) = (len, last, self.link.content_len) {
-                    self.link.content_len = Some((chunks - 1) * u64::from(len) + last as u64);
-                    open::begin(self, None);
+                    self.size_proven(chunks, len, last as u64);
                 }
             }
             CoreEvent::Complete => finish::finished(self),
+        }
+    }
+
+    /// The content has so many chunks of this length, the last one of `last_len` bytes.
+    fn size_proven(&mut self, chunks: u64, chunk_len: u32, last_len: u64) {
+        match content_len(chunks, chunk_len, last_len) {
+            Some(len) => {
+                self.link.content_len = Some(len);
+                open::begin(self, None);
+            }
+            None => {
+                let reason = format!("the content has {chunks} chunks of {chunk_len} bytes, which no file holds");
+                self.fail(FailureKind::Metadata, reason);
+            }
         }
     }
 
@@ -216,5 +229,24 @@ impl Content {
         rates.received(moved.0.saturating_sub(rates.downloaded_bytes), now);
         rates.sent(moved.1.saturating_sub(rates.uploaded_bytes), now);
         rates.bytes_per_sec(now)
+    }
+}
+
+/// Bytes of a content; `None` for more than can be counted.
+fn content_len(chunks: u64, chunk_len: u32, last_len: u64) -> Option<u64> {
+    chunks.checked_sub(1)?.checked_mul(chunk_len.into())?.checked_add(last_len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_that_cannot_be_counted_is_none() {
+        assert_eq!(content_len(3, 1024, 7), Some(2055));
+        assert_eq!(content_len(1, 1024, 1024), Some(1024));
+        assert_eq!(content_len(1 << 62, 4, 1), Some(u64::MAX - 2));
+        assert_eq!(content_len(1 << 62, 4, 4), None, "one byte too many");
+        assert_eq!((content_len((1 << 62) + 2, 4, 1), content_len(0, 4, 1)), (None, None));
     }
 }

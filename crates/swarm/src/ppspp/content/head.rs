@@ -85,10 +85,12 @@ impl Content {
 
     /// A verified chunk of the list of files.
     pub(super) fn keep_head(&mut self, chunk: u64, payload: &[u8]) {
-        let Some(head) = self.head.as_mut().filter(|_| self.info.is_none()) else {
+        if self.info.is_some() {
             // What came twice is there.
             return;
-        };
+        }
+        // Whether the list is kept from an earlier run is being looked up: where it is not, the chunk is fetched again.
+        let Some(head) = &mut self.head else { return self.core.store_failed(chunk) };
         if !head.put(chunk, payload) {
             return self.core.store_failed(chunk);
         }

@@ -55,8 +55,10 @@ impl Content {
             self.lose(&[piece]);
             if self.have.count() == 0 {
                 let reason = format!("{reason}; share the file again when it is back");
-                self.fail(FailureKind::Content, reason);
+                return self.fail(FailureKind::Content, reason);
             }
+            // What was announced cannot be taken back, but for a new handshake.
+            self.close_all(Instant::now());
         }
     }
 

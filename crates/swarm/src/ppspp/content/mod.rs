@@ -9,6 +9,8 @@ mod lose;
 mod receive;
 mod secure;
 mod send;
+#[cfg(test)]
+mod tests;
 mod time;
 
 pub(crate) use handle::Handle;
@@ -119,6 +121,8 @@ pub(crate) struct Content {
     /// Chunks that leave when the disk has them, or the socket has room.
     held_back: VecDeque<Transmit<PathAddress>>,
     is_warming: bool,
+    /// Where what a disk thread read last begins.
+    warmed_offset: Option<u64>,
     is_socket_full: bool,
     scratch: Vec<u8>,
     deadlines: BTreeMap<u32, Instant>,
@@ -210,6 +214,7 @@ impl Content {
             conns: HashMap::new(),
             held_back: VecDeque::new(),
             is_warming: false,
+            warmed_offset: None,
             is_socket_full: false,
             scratch: Vec::new(),
             deadlines: BTreeMap::new(),

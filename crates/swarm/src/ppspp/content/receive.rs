@@ -5,6 +5,7 @@ use std::time::Instant;
 use anabranch_content::geometry::BlockRange;
 
 use super::Content;
+use crate::events::FailureKind;
 use crate::ppspp::path_table::PathAddress;
 use crate::store::buffers::NoPlace;
 
@@ -67,10 +68,12 @@ impl Content {
             Ok(()) => {}
             // It is there, or on its way to the disk: what it counts for is settled there.
             Err(NoPlace::Here | NoPlace::Arriving) => return,
-            Err(NoPlace::NoMemory | NoPlace::Outside) => {
+            Err(NoPlace::NoMemory) => {
                 self.core.store_failed(chunk);
                 return self.relieve_memory();
             }
+            // It holds, so it is the link that does not.
+            Err(NoPlace::Outside) => return self.contradicted(chunk, payload.len()),
         }
         let left = self.store.left.entry(piece).or_insert_with(|| geometry.block_count(piece));
         *left -= 1;
@@ -78,5 +81,15 @@ impl Content {
             self.store.left.remove(&piece);
             self.verify(piece);
         }
+    }
+
+    /// A chunk that holds is not as long as the link's length has it be. That the last one alone can be; it would be fetched for ever.
+    fn contradicted(&mut self, chunk: u64, len: usize) {
+        let told = self.link.content_len.unwrap_or(0);
+        let proven = chunk * self.link.params.chunk_len().map_or(0, u64::from) + len as u64;
+        let reason = format!(
+            "the link says that the content has {told} bytes, and it has {proven}: ask who shares it for a new link"
+        );
+        self.fail(FailureKind::Metadata, reason);
     }
 }

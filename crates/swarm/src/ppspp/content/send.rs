@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anabranch_content::storage::{ErrorKind, Storage};
+use anabranch_content::storage::{ErrorKind, Storage, StorageError};
 use anabranch_ppspp::swarm::Transmit;
 use anabranch_transport::datagram::Packet;
 
@@ -18,6 +18,16 @@ use crate::store::readahead;
 const SEND_MAX: usize = 128;
 /// Bytes of chunks read for one call.
 const SEND_BYTES_MAX: usize = 128 * 1024;
+
+/// Why chunks are not read.
+enum Unread {
+    /// A disk thread has to read them first.
+    Cold,
+    /// They are not there any more.
+    Gone,
+    /// The disk refuses them, or they are not what was verified.
+    Failed(StorageError),
+}
 
 impl Content {
     pub(super) fn transmit(&mut self) {
@@ -60,7 +70,8 @@ impl Content {
         let mut later = VecDeque::new();
         let mut bodies: Vec<std::ops::Range<usize>> = Vec::with_capacity(transmits.len());
         self.scratch.clear();
-        let (front, mut at) = (self.front(), 0);
+        let (front, mut at, mut failed) = (self.front(), 0, None);
+        let is_open = self.core.has_channel(&way);
         while at < transmits.len() {
             let Some(chunk) = transmits[at].chunk else {
                 bodies.push(0..0);
@@ -71,6 +82,11 @@ impl Content {
             let next =
                 |(ahead, transmit): (usize, &Transmit<PathAddress>)| transmit.chunk == Some(chunk + ahead as u64);
             let run = transmits.iter().skip(at).enumerate().take_while(|found| next(*found)).count();
+            // A peer whose channel is closed waits for no chunk: one that cannot be read closes all, while others wait to leave.
+            if !is_open {
+                drop(transmits.drain(at..at + run));
+                continue;
+            }
             if self.live.is_some() {
                 let mut scratch = std::mem::take(&mut self.scratch);
                 match self.put_live(chunk, run, &mut scratch) {
@@ -90,17 +106,18 @@ impl Content {
                 left => run.min(usize::try_from(left).unwrap_or(run)),
             };
             match self.read(chunk, run) {
-                Some(start) => {
+                Ok(start) => {
                     let len = self.link.params.chunk_len().unwrap_or(0) as usize;
                     let end = self.scratch.len();
                     bodies.extend((0..run).map(|ahead| start + ahead * len..(start + (ahead + 1) * len).min(end)));
                     at += run;
                 }
-                None if self.is_warming => {
-                    later.extend(transmits.drain(at..at + run));
+                Err(Unread::Cold) => later.extend(transmits.drain(at..at + run)),
+                Err(Unread::Gone) => drop(transmits.drain(at..at + run)),
+                Err(Unread::Failed(error)) => {
+                    drop(transmits.drain(at..at + run));
+                    failed = Some((chunk, error));
                 }
-                // What cannot be read is not there.
-                None => drop(transmits.drain(at..at + run)),
             }
         }
         let packets: Vec<Packet<'_>> = transmits
@@ -132,49 +149,59 @@ impl Content {
             self.is_socket_full = true;
             later.extend(transmits.split_off(sent));
         }
+        // What it has all channels say goes over the scratch too, which what was read before leaves from.
+        if let Some((chunk, error)) = failed {
+            self.cannot_read(chunk, &error);
+        }
         later
     }
 
-    /// Reads a run of chunks behind what is in the scratch already; answers where they begin there. `None` where they are not
-    /// to be had now, or not at all.
-    fn read(&mut self, chunk: u64, run: usize) -> Option<usize> {
+    /// Reads a run of chunks behind what is in the scratch already; answers where they begin there.
+    fn read(&mut self, chunk: u64, run: usize) -> Result<usize, Unread> {
         let front = self.front();
         if chunk < front {
-            return self.read_head(chunk..chunk + run as u64);
+            return self.read_head(chunk..chunk + run as u64).ok_or(Unread::Gone);
         }
-        let (storage, info) = (self.storage.clone()?, self.info.as_ref()?);
+        let (Some(storage), Some(info)) = (self.storage.clone(), self.info.as_ref()) else { return Err(Unread::Gone) };
         let block = u64::from(info.geometry.block_length());
         let (offset, total) = ((chunk - front) * block, info.geometry.total());
-        let len = (run as u64 * block).min(total.checked_sub(offset)?);
+        let len = (run as u64 * block).min(total.checked_sub(offset).ok_or(Unread::Gone)?);
         // It may have been lost since it was promised.
         let last = info.geometry.piece_at(offset + len.saturating_sub(1));
         if !(info.geometry.piece_at(offset)..=last).all(|piece| self.have.get(piece)) {
-            return None;
+            return Err(Unread::Gone);
         }
         let start = self.scratch.len();
         if start + len as usize > SEND_BYTES_MAX.max(block as usize) * 2 {
             // Never more than two bursts' worth of the longest chunks.
             self.scratch.reserve_exact(len as usize);
         }
-        if !readahead::is_cached(&storage, offset, len) {
+        // What a disk thread could not read is found out here, once, instead of being asked for again and again.
+        let was_tried = !self.is_warming && self.warmed_offset == Some(offset);
+        if !was_tried && !readahead::is_cached(&storage, offset, len) {
             self.warm(storage, offset, len, total);
-            return None;
+            return Err(Unread::Cold);
         }
         self.scratch.resize(start + len as usize, 0);
         // Looked at when it was read: a change before that is noticed.
         let read = storage.read_at(offset, &mut self.scratch[start..]);
         match read.and_then(|()| storage.check_seals(offset, len)) {
-            Ok(()) => Some(start),
+            Ok(()) => Ok(start),
             Err(error) => {
                 self.scratch.truncate(start);
-                let is_change = matches!(error.kind, ErrorKind::Changed | ErrorKind::Vanished);
-                let is_of = |file: &usize| storage.file_path(*file) == error.path;
-                match (0..storage.info().files.len()).find(is_of).filter(|_| is_change) {
-                    Some(file) => self.files_changed(&[file]),
-                    None => self.lost(chunk, &error.to_string()),
-                }
-                None
+                Err(Unread::Failed(error))
             }
+        }
+    }
+
+    /// The chunk cannot be read, or is not what was verified.
+    fn cannot_read(&mut self, chunk: u64, error: &StorageError) {
+        let Some(storage) = self.storage.clone() else { return };
+        let is_change = matches!(error.kind, ErrorKind::Changed | ErrorKind::Vanished);
+        let is_of = |file: &usize| storage.file_path(*file) == error.path;
+        match (0..storage.info().files.len()).find(is_of).filter(|_| is_change) {
+            Some(file) => self.files_changed(&[file]),
+            None => self.lost(chunk, &error.to_string()),
         }
     }
 
@@ -183,6 +210,7 @@ impl Content {
         if std::mem::replace(&mut self.is_warming, true) {
             return;
         }
+        self.warmed_offset = Some(offset);
         let content = self.id;
         let conn = anabranch_paths::ConnId(0);
         self.resources.disk.run(content, move || {
