@@ -106,6 +106,14 @@ impl SharedShelf {
         }
     }
 
+    /// Another number of ranges fits memory from now on, at least 1. Which of those in it fall out: the oldest.
+    pub fn set_slots(&mut self, slots: usize) -> Vec<Range<u64>> {
+        self.slots = slots.max(1);
+        let free_for_loaded = self.slots - usize::from(self.reading.is_some());
+        let gone = self.loaded.split_off(self.loaded.len().min(free_for_loaded));
+        gone.into_iter().map(|unit| self.range(unit)).collect()
+    }
+
     /// How many ranges fit memory.
     pub fn slots(&self) -> usize {
         self.slots
@@ -165,5 +173,29 @@ impl Shelf for SharedShelf {
         // All who are left behind leave out the same, the ends of blocks: what is read for one of them in the end is read for all.
         let starts = ahead().filter(|loaded| loaded % block as u64 == 0);
         starts.max().or_else(|| ahead().max()).map(|lead| lead * self.unit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_fall_out_where_less_fits_memory() {
+        let mut shelf = SharedShelf::new(100, 10, 4);
+        for unit in 0..4 {
+            shelf.want(unit * 10);
+            shelf.poll_read(|_| None).unwrap();
+            shelf.on_read();
+        }
+        assert!(shelf.set_slots(4).is_empty());
+        assert_eq!(shelf.set_slots(2), [10..20, 0..10]);
+        assert!(shelf.at_hand(5).is_none() && shelf.at_hand(15).is_none() && shelf.at_hand(25).is_some());
+        // Memory is full: what is read next has to fall out for.
+        shelf.want(50);
+        let read = shelf.poll_read(|loaded| Some(loaded.len() - 2)).unwrap();
+        assert_eq!((read.chunks, read.dropped), (50..60, Some(20..30)));
+        // What is being read has its place already.
+        assert_eq!((shelf.set_slots(0).len(), shelf.slots()), (1, 1));
     }
 }

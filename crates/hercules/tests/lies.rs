@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anabranch_hercules::congestion::Kind;
 use anabranch_hercules::wire::control::{Control, Report};
-use anabranch_hercules::{Misbehaviour, PacketWindow};
+use anabranch_hercules::{Event, Misbehaviour, PacketWindow};
 use sim::{Content, Lie, Link, Net, mbit, ms};
 
 const KINDS: [Kind; 5] = [Kind::Fair, Kind::Allegro, Kind::Vivace, Kind::Bbr, Kind::Fixed(2e6)];
@@ -106,4 +106,34 @@ fn a_clock_that_lies_takes_no_more_of_a_link_than_a_true_one() {
             assert!(lying < honest + 0.3, "{kind:?}, {name}");
         }
     }
+}
+
+/// Says of every report that nobody asked for it, so that the way back is never silent, and no mark is ever answered.
+fn unasked() -> Lie {
+    Box::new(|control| {
+        if let Control::Report(report) = control {
+            report.answer = None;
+        }
+    })
+}
+
+/// When a path counted as down whose receiver reports and answers no mark, or answers all of them.
+fn down_at(lie: Option<Lie>) -> Option<Duration> {
+    let links = vec![Link::new(mbit(50.0), ms(5), 5e5), Link::wide(ms(5))];
+    let mut net = Net::new(31, links);
+    let flow = net.add_flow(Content::Blank(1 << 40), 1400, Kind::Fixed(2e6), &ONE_PATH, &[], None);
+    net.flows[flow].lie = lie;
+    let is_down = |net: &Net| net.flows[flow].events.iter().any(|(_, event)| *event == Event::AllPathsDown);
+    net.run(Duration::from_secs(120), is_down);
+    is_down(&net).then_some(net.now)
+}
+
+/// What is kept of a path until its marks are answered has a limit.
+#[test]
+fn who_answers_no_mark_is_silent_in_the_end_whatever_else_it_says() {
+    let at = down_at(Some(unasked())).expect("it counts as down");
+    println!("down after {at:?}");
+    // Its reports are heard for long: over 8192 intervals of 10 ms.
+    assert!(at > Duration::from_secs(60));
+    assert_eq!(down_at(None), None);
 }

@@ -170,20 +170,41 @@ pub(crate) fn top(entry: &Entry) -> &[u8] {
     entry.name.split(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
-/// Compares what is at `path` with what was sent: the content itself, whatever it is called now, or the folder that it is in.
-pub(crate) fn compare(entries: &[Entry], content_len: u64, path: &Path) -> Result<Comparison, Failure> {
+/// Compares what is at `path` with what was sent: the content itself, whatever it is called now, or the folder that it is in. A folder may
+/// have something of its own name, so that it looks like either. `roots`: what was signed.
+pub(crate) fn compare(
+    entries: &[Entry],
+    content_len: u64,
+    roots: &[[u8; 32]],
+    path: &Path,
+) -> Result<Comparison, Failure> {
     fs::symlink_metadata(path)
         .map_err(|error| Failure::input(format!("cannot read {}: {error}; give the content", path.display())))?;
     let first = entries.first().map(top).unwrap_or_default();
-    let is_alone = entries.iter().all(|entry| top(entry) == first);
-    let is_itself = is_alone && fs::symlink_metadata(path.join(OsStr::from_bytes(first))).is_err();
-    let place = |entry: &Entry| match is_itself {
-        // Without the first component, which may have been renamed.
-        true => entry.name[first.len()..]
-            .strip_prefix(b"/")
-            .map_or(path.to_owned(), |rest| path.join(OsStr::from_bytes(rest))),
-        false => path.join(OsStr::from_bytes(&entry.name)),
+    let holder = |entry: &Entry| path.join(OsStr::from_bytes(&entry.name));
+    // Without the first component, which may have been renamed.
+    let itself = |entry: &Entry| match entry.name[first.len()..].strip_prefix(b"/") {
+        Some(rest) => path.join(OsStr::from_bytes(rest)),
+        None => path.to_owned(),
     };
+    if entries.iter().any(|entry| top(entry) != first) {
+        return Ok(compare_at(entries, content_len, holder));
+    }
+    if fs::symlink_metadata(path.join(OsStr::from_bytes(first))).is_err() {
+        return Ok(compare_at(entries, content_len, itself));
+    }
+    let in_holder = compare_at(entries, content_len, holder);
+    let is_signed = |found: &Comparison| found.root.is_some_and(|root| roots.contains(&root));
+    if is_signed(&in_holder) {
+        return Ok(in_holder);
+    }
+    let as_itself = compare_at(entries, content_len, itself);
+    let is_nearer = is_signed(&as_itself) || as_itself.lacks() < in_holder.lacks();
+    Ok(if is_nearer { as_itself } else { in_holder })
+}
+
+/// Compares what is at each entry's place with what was sent.
+fn compare_at(entries: &[Entry], content_len: u64, place: impl Fn(&Entry) -> PathBuf) -> Comparison {
     let mut found = Comparison::default();
     let mut hasher = Hasher::new(content_len);
     let mut buffer = vec![0; BUFFER_LEN];
@@ -197,10 +218,15 @@ pub(crate) fn compare(entries: &[Entry], content_len: u64, path: &Path) -> Resul
         }
     }
     found.root = hasher.root().filter(|_| found.missing.is_empty());
-    Ok(found)
+    found
 }
 
 impl Comparison {
+    /// How much is not there, as far as that was counted.
+    fn lacks(&self) -> usize {
+        self.missing.len() + self.more
+    }
+
     fn miss(&mut self, what: String) {
         match self.missing.len() < DIFFERENCES_TOLD_MAX {
             true => self.missing.push(what),
@@ -337,16 +363,17 @@ mod tests {
         hasher.update(b"data");
         let root = hasher.root();
         // The folder itself, what it is in, and under another name.
+        let compare = |path: &Path| compare(&entries, 4, root.as_slice(), path);
         for path in [folder.clone(), dir.path().to_owned()] {
-            let found = compare(&entries, 4, &path).unwrap();
+            let found = compare(&path).unwrap();
             assert!(found.root == root && root.is_some() && found.changed.is_empty(), "{path:?} {found:?}");
         }
         let renamed = dir.path().join("renamed");
         fs::rename(&folder, &renamed).unwrap();
-        assert_eq!(compare(&entries, 4, &renamed).unwrap().root, root);
+        assert_eq!(compare(&renamed).unwrap().root, root);
         // Something in a hole, another length, another target, another byte.
         let told = |needle: &str| {
-            let found = compare(&entries, 4, &renamed).unwrap();
+            let found = compare(&renamed).unwrap();
             assert!(found.root != root && format!("{found:?}").contains(needle), "{needle}: {found:?}");
         };
         fs::write(renamed.join("a"), [&[0; 99][..], b"xdata", &[0; 50]].concat()).unwrap();
@@ -357,7 +384,31 @@ mod tests {
         told("has 4 bytes, and 154 were sent");
         fs::remove_file(renamed.join("l")).unwrap();
         told("is not there");
-        assert!(compare(&entries, 4, &dir.path().join("nowhere")).is_err());
+        assert!(compare(&dir.path().join("nowhere")).is_err());
+    }
+
+    /// As a source tree with a package of its name: `numpy/numpy/core.py`.
+    #[test]
+    fn a_folder_with_something_of_its_own_name_is_compared_as_either() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("n/n/n");
+        fs::create_dir_all(inner.parent().unwrap()).unwrap();
+        fs::write(&inner, "data").unwrap();
+        let entry = |name: &str, kind| Entry { name: name.into(), mode: 0o755, modified: (0, 0), kind };
+        let file = || EntryKind::File { len: 4, extents: std::iter::once(0..4).collect() };
+        let entries = [entry("n", EntryKind::Folder), entry("n/n", EntryKind::Folder), entry("n/n/n", file())];
+        let mut hasher = Hasher::new(4);
+        hasher.update(b"data");
+        let root = hasher.root();
+        let compare = |path: &Path| compare(&entries, 4, root.as_slice(), path).unwrap();
+        assert_eq!((compare(&dir.path().join("n")).root, compare(dir.path()).root), (root, root));
+        // Where neither is right, it is told what the nearer one lacks.
+        fs::write(&inner, "date").unwrap();
+        assert!([dir.path().join("n"), dir.path().to_owned()].iter().all(|path| compare(path).root != root));
+        fs::remove_file(&inner).unwrap();
+        let found = compare(&dir.path().join("n"));
+        assert_eq!((found.missing.len(), found.root), (1, None));
+        assert!(found.missing[0].contains("n/n/n is not there"), "{found:?}");
     }
 
     proptest! {

@@ -126,6 +126,8 @@ struct Begun {
     content_len: u64,
     file: File,
     kept: Mutex<ChunkSet>,
+    /// All of it was written: whoever comes again, as the receipt did not arrive, does not write it once more.
+    written: Mutex<bool>,
 }
 
 impl Output {
@@ -175,6 +177,7 @@ impl Destinations for ToOutput {
             entry,
             file,
             kept: Mutex::new(ChunkSet::new(span_count(offered.offer.content_len))),
+            written: Mutex::new(false),
         });
         *begun = Some(Arc::clone(&made));
         Ok(Arc::new(Place { begun: made, output: Arc::clone(&self.0) }))
@@ -211,7 +214,7 @@ impl Destination for Place {
     }
 
     fn finish(&self, _receipt: &Receipt) -> Result<(), DestinationError> {
-        self.begun.write_out(&mut io::stdout().lock()).map_err(|source| {
+        self.begun.write_once(&mut io::stdout().lock()).map_err(|source| {
             if source.kind() == ErrorKind::BrokenPipe {
                 self.output.closed.store(true, Ordering::Relaxed);
             }
@@ -221,6 +224,16 @@ impl Destination for Place {
 }
 
 impl Begun {
+    /// Writes the file, unless that was done.
+    fn write_once(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*written {
+            self.write_out(out)?;
+            *written = true;
+        }
+        Ok(())
+    }
+
     /// Writes the file as it was sent, its holes as zeros.
     fn write_out(&self, out: &mut impl Write) -> io::Result<()> {
         let EntryKind::File { len, extents } = &self.entry.kind else { return Ok(()) };
@@ -249,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holes_are_zeros_on_standard_output() {
+    fn holes_are_zeros_on_standard_output_and_all_is_written_once() {
         let begun = Begun {
             manifest_hash: [0; 32],
             entry: Entry {
@@ -261,10 +274,12 @@ mod tests {
             content_len: 5,
             file: nameless().unwrap(),
             kept: Mutex::new(ChunkSet::new(1)),
+            written: Mutex::new(false),
         };
         begun.file.write_all_at(b"abcde", 0).unwrap();
         let mut out = Vec::new();
-        begun.write_out(&mut out).unwrap();
+        begun.write_once(&mut out).unwrap();
+        begun.write_once(&mut out).unwrap();
         let mut expected = vec![0; 3_000_010];
         expected[5..8].copy_from_slice(b"abc");
         expected[1_500_000..1_500_002].copy_from_slice(b"de");

@@ -403,6 +403,11 @@ impl Watch {
         now: Instant,
     ) -> Result<(), Failure> {
         let Some(peer) = self.peers.get_mut(&id) else { return Ok(()) };
+        // One that had too many to do is not told to have answered.
+        if peer.moves() {
+            self.report(id, "resumed", json!({}), "goes on")?;
+        }
+        let Some(peer) = self.peers.get_mut(&id) else { return Ok(()) };
         let is_first = peer.offered.replace((content_len, kept_bytes)).is_none();
         peer.started.get_or_insert(now);
         peer.names.clone_from(&names);

@@ -33,7 +33,9 @@ pub(crate) fn run(flags: &ReceiptFlags) -> Result<Code, Failure> {
     let file = Receipts::load(&flags.file)?;
     let entries = file.entries()?;
     let content_len: u64 = entries.iter().map(Entry::data_len).sum();
-    let compared = flags.path.as_deref().map(|path| receipts::compare(&entries, content_len, path)).transpose()?;
+    let roots: Vec<[u8; 32]> = file.receipts.iter().map(|receipt| receipt.root).collect();
+    let compare = |path| receipts::compare(&entries, content_len, &roots, path);
+    let compared = flags.path.as_deref().map(compare).transpose()?;
     let verdicts: Vec<Verdict> = file.receipts.iter().map(|receipt| judge(flags, &file, receipt, &compared)).collect();
     let has_received = |key: &NodeId| file.receipts.iter().any(|receipt| receipt.receiver == *key.as_bytes());
     let absent: Vec<String> = flags.receiver.iter().filter(|key| !has_received(key)).map(ToString::to_string).collect();

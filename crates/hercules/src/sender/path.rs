@@ -21,6 +21,9 @@ const SILENCE_MIN: Duration = Duration::from_millis(300);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 /// Intervals that are remembered of a silent path: as many marks as may be answered late.
 const SILENT_INTERVALS_MAX: usize = 64;
+/// Intervals that are open at once, of which four are planned a round trip: what a receiver answers and reports is known long before. One
+/// that reports and answers no mark is silent beyond.
+const INTERVALS_MAX: usize = 8192;
 /// A mark closes an interval of at least so many bytes, so that reports stay below 0.5 % of the data...
 const MARK_BYTES_MIN: u64 = 20_000;
 /// ... but waits for them no longer than this.
@@ -352,7 +355,7 @@ impl Path {
             }
             Phase::Silent { .. } | Phase::Narrow => {}
             Phase::Up => {
-                if self.silent_at().is_some_and(|at| now >= at) {
+                if self.intervals.len() > INTERVALS_MAX || self.silent_at().is_some_and(|at| now >= at) {
                     self.phase = Phase::Silent { retry: now, wait: self.rtt.min(RETRY_MAX) };
                     self.give_up(work);
                 } else if self.interval_due(idle).is_some_and(|due| now >= due) || self.controller.is_stale() {

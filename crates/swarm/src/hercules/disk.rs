@@ -18,7 +18,9 @@ use super::engine::poll::Waker;
 /// Threads that write and hash: while one waits for the device, the other hashes.
 const THREADS: usize = 2;
 /// Where there is no room, it is tried again as often.
-const ROOM_EVERY: Duration = Duration::from_secs(1);
+pub(super) const ROOM_EVERY: Duration = Duration::from_secs(1);
+/// Pages in memory at least: some that fill, and one with each thread.
+const BUFFERS_MIN: u64 = 4;
 /// A page that has more runs than this is written: it is quicker to read it back than to look for places in it.
 const RUNS_MAX: usize = 256;
 
@@ -47,6 +49,11 @@ struct Page {
     /// What came, in order, apart.
     runs: Vec<Range<usize>>,
     touched: u64,
+}
+
+/// Pages that are in memory at most.
+fn buffers_max(memory_bytes: u64) -> usize {
+    (memory_bytes / SPAN_LEN_MIN).max(BUFFERS_MIN) as usize
 }
 
 /// Pages under way, and the threads.
@@ -103,7 +110,7 @@ impl Disk {
             pages: BTreeMap::new(),
             spare: Vec::new(),
             buffers: 0,
-            buffers_max: (memory_bytes / SPAN_LEN_MIN).max(4) as usize,
+            buffers_max: buffers_max(memory_bytes),
             clock: 0,
             hashes: HashMap::new(),
             writing: HashMap::new(),
@@ -127,6 +134,13 @@ impl Disk {
             self.flush(oldest, false);
         }
         false
+    }
+
+    /// Whether a chunk that begins at `offset` finds memory, once what was to be received has been: a chunk that ends on the next page
+    /// takes a page more.
+    pub(super) fn has_place(&self, offset: u64) -> bool {
+        let is_there = self.pages.contains_key(&(offset / SPAN_LEN_MIN));
+        is_there || !self.spare.is_empty() || self.buffers < self.buffers_max
     }
 
     /// A chunk's bytes came, which belong at `offset`. There is room for them: see [`Disk::has_room`].
@@ -180,6 +194,18 @@ impl Disk {
         }
     }
 
+    /// From now on in at most so many bytes of memory, or a few pages; what is in use beyond is given back once it is written.
+    pub(super) fn set_memory(&mut self, memory_bytes: u64) {
+        self.buffers_max = buffers_max(memory_bytes);
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
+        while self.buffers > self.buffers_max && self.spare.pop().is_some() {
+            self.buffers -= 1;
+        }
+    }
+
     /// Whether nothing is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.busy == 0
@@ -192,6 +218,7 @@ impl Disk {
             Done::Written { span, buffer } => {
                 self.busy -= 1;
                 self.spare.push(buffer);
+                self.give_back();
                 if let Some((writes, _)) = self.writing.get_mut(&span) {
                     *writes -= 1;
                     self.hash_if_written(span);
@@ -347,5 +374,65 @@ impl Worker<'_> {
         if self.answers.send(done).is_ok() {
             self.waker.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_hercules::ChunkSet;
+    use anabranch_hercules::wire::receipt::Receipt;
+
+    use super::*;
+    use crate::hercules::engine::poll;
+
+    struct Nowhere;
+
+    impl Destination for Nowhere {
+        fn kept(&self) -> ChunkSet {
+            ChunkSet::new(0)
+        }
+
+        fn write(&self, _: u64, _: &[u8]) -> Result<(), DestinationError> {
+            Ok(())
+        }
+
+        fn read(&self, _: u64, _: &mut [u8]) -> Result<(), DestinationError> {
+            Ok(())
+        }
+
+        fn span_kept(&self, _: u64, _: &[u8; 32]) -> Result<(), DestinationError> {
+            Ok(())
+        }
+
+        fn finish(&self, _: &Receipt) -> Result<(), DestinationError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn pages_are_as_many_as_memory_has_and_what_is_too_many_is_given_back() {
+        let (waker, _) = poll::waker().unwrap();
+        let destination: Arc<dyn Destination> = Arc::new(Nowhere);
+        let mut disk = Disk::start(&destination, 64 << 20, 8 << 20, &waker).unwrap();
+        // One chunk to each page, as a sender may do that sends in no order.
+        let page = |at: u64| at * SPAN_LEN_MIN;
+        for at in 0..8 {
+            assert!(disk.has_place(page(at)));
+            disk.put(page(at), &[1; 100]);
+        }
+        assert!(!disk.has_place(page(8)) && disk.has_place(page(7)) && !disk.has_room());
+        // Others want their part. What is written makes no room for more than is left.
+        disk.set_memory(4 << 20);
+        (0..8).for_each(|at| disk.flush(at, false));
+        let began = std::time::Instant::now();
+        while !disk.is_idle() && began.elapsed() < Duration::from_secs(20) {
+            assert!(disk.poll().is_none());
+            std::thread::yield_now();
+        }
+        assert_eq!((disk.buffers, disk.spare.len()), (4, 4));
+        assert!(disk.has_room());
+        // No part is too small to work with.
+        disk.set_memory(0);
+        assert_eq!(disk.buffers_max, 4);
     }
 }

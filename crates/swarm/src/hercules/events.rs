@@ -205,6 +205,10 @@ pub struct PathProgress {
 pub enum Waiting {
     /// The peer, which does not answer: why, as the last try went.
     Peer(String),
+    /// The peer, which is there, and does not say that it is ready.
+    Ready,
+    /// A path: none has come up.
+    NoPath,
     /// A path: all are down.
     Paths,
     /// Room on the disk.
@@ -215,6 +219,8 @@ impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Peer(why) => write!(f, "waits for the other end: {why}"),
+            Self::Ready => f.write_str("the other end does not say that it is ready: waits for that"),
+            Self::NoPath => f.write_str("no path has come up: waits for one"),
             Self::Paths => f.write_str("all paths are down: waits for one"),
             Self::Room(what) => f.write_str(what),
         }
@@ -289,7 +295,7 @@ pub enum TransferError {
     Cancelled,
 }
 
-/// Bytes a second that each sender is asked to keep to, and that are sent at most.
+/// Bytes a second that all senders together are asked to keep to, and that are sent at most.
 pub(super) type Limits = (Option<u64>, Option<u64>);
 
 /// Stops a transfer, and limits it; cheap to clone. The transfer goes on when all are dropped.

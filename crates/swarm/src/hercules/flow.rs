@@ -10,12 +10,17 @@ use super::events::{Event, PeerId, Progress, TransferError, Waiting};
 use super::paths::Paths;
 use super::session::{Context, End, code};
 
+/// So long the first path may take to come up before somebody is told that none does.
+const FIRST_PATH_MAX: Duration = Duration::from_secs(20);
+
 pub(super) struct Flow {
     context: Rc<Context>,
     peer: PeerId,
     pub(super) paths: Paths,
     content_len: u64,
     waiting: bool,
+    /// When it is told that no path came up; none once one did, or that was told.
+    first_path_by: Option<tokio::time::Instant>,
     told_at: Instant,
     told_bytes: u64,
     /// What the engine measured last.
@@ -30,6 +35,7 @@ impl Flow {
             paths,
             content_len,
             waiting: false,
+            first_path_by: Some(tokio::time::Instant::now() + FIRST_PATH_MAX),
             told_at: Instant::now(),
             told_bytes: 0,
             measured: Measured::default(),
@@ -41,6 +47,7 @@ impl Flow {
         let peer = self.peer;
         match news {
             News::PathUp { path, rtt, route } => {
+                self.first_path_by = None;
                 self.paths.set_up(path, true);
                 if let Some(way) = self.paths.way(path, route.as_ref()) {
                     self.context.tell(Event::PathUp { peer, path, way, rtt }).await;
@@ -76,6 +83,22 @@ impl Flow {
         Ok(None)
     }
 
+    /// Whether no path has come up yet, and nobody was told so.
+    pub(super) fn awaits_first_path(&self) -> bool {
+        self.first_path_by.is_some()
+    }
+
+    /// When that is to be told.
+    pub(super) fn first_path_by(&self) -> tokio::time::Instant {
+        self.first_path_by.unwrap_or_else(tokio::time::Instant::now)
+    }
+
+    /// Tells that.
+    pub(super) async fn tell_no_path(&mut self) {
+        self.first_path_by = None;
+        self.waits(Waiting::NoPath).await;
+    }
+
     /// The first rate is not from before.
     pub(super) fn starts_at(&mut self, bytes: u64) {
         (self.told_at, self.told_bytes) = (Instant::now(), bytes);
@@ -87,7 +110,8 @@ impl Flow {
         }
     }
 
-    async fn goes_on(&mut self) {
+    /// It moves again, if it did not.
+    pub(super) async fn goes_on(&mut self) {
         if std::mem::take(&mut self.waiting) {
             self.context.tell(Event::GoesOn { peer: self.peer }).await;
         }
@@ -121,6 +145,7 @@ pub(super) fn last_words(end: &End) -> Option<Message> {
 pub(super) fn ended(code: u16, reason: String) -> End {
     End::Failed(match code {
         code::REJECTED => TransferError::Rejected(reason),
+        code::BUSY => return End::Busy(reason),
         _ => TransferError::Ended { code, reason },
     })
 }

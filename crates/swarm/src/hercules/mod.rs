@@ -8,7 +8,7 @@
 //! | `options`, `events` | what a transfer is told, and what it tells |
 //! | `content` | what a source and a destination have to do: [`Source`], [`Destinations`], [`Destination`] |
 //! | [`files`] | files and folders as a source, a folder as a destination |
-//! | `session` | calls and callers, tickets and keys; what is said before content moves; trying again |
+//! | `session`, `callers` | calls and callers, tickets and keys; what is said before content moves; trying again |
 //! | `sending`, `receiving`, `flow`, `messages` | one connection's life at either end, and its messages |
 //! | `network`, `paths` | sockets, and the paths that lead to a peer; which of them are used |
 //! | `io` | which sockets go past the kernel |
@@ -33,6 +33,7 @@
 //! # Ok(()) }
 //! ```
 
+mod callers;
 mod content;
 mod disk;
 mod engine;
@@ -52,7 +53,7 @@ mod sending;
 mod session;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -128,7 +129,10 @@ fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle,
             events,
             cancelled,
             receiving: RefCell::new(HashMap::new()),
+            lingering: RefCell::new(HashMap::new()),
+            receivers_ready: watch::channel(0).0,
             narrow: RefCell::new(HashMap::new()),
+            chunk_lens: RefCell::new(BTreeMap::new()),
         });
         tokio::task::LocalSet::new().block_on(&runtime, session::run(context, peers, bypasses));
     };

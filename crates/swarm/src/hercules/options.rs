@@ -36,7 +36,7 @@ pub struct Options {
     pub is_fair: bool,
     /// Bytes a second that are sent at most, to all together.
     pub limit_up: Option<u64>,
-    /// Bytes a second that each sender is asked to keep to.
+    /// Bytes a second that all senders together are asked to keep to, each to as much as every other.
     pub limit_down: Option<u64>,
     /// Memory for content on its way.
     pub memory_bytes: u64,

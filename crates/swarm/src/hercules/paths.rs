@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_hercules::wire::PATHS_MAX;
+use anabranch_hercules::wire::message::Message;
 use anabranch_paths::Endpoint;
 use anabranch_paths::select::Candidate;
 use anabranch_transport::control::ControlRouter;
@@ -57,6 +58,64 @@ impl Moved {
     }
 }
 
+/// A path that the caller took into use.
+pub(super) struct NewPath {
+    index: u8,
+    /// The paths before it that may share a bottleneck with it.
+    shares: Vec<u8>,
+}
+
+impl NewPath {
+    /// What a receiver says of it. Named twice, so that it shares with those alone that are named behind it; a sender that does not know
+    /// what that means passes over an index that it knows.
+    pub(super) fn messages(&self) -> Vec<Message> {
+        [self.index; 2].iter().chain(&self.shares).map(|index| Message::Path(*index)).collect()
+    }
+}
+
+/// The paths of a calling receiver, as it names them.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    /// A bit each.
+    known: u32,
+    latest: Option<u8>,
+    count: usize,
+}
+
+/// What a name means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Naming {
+    /// There is a path that was not there.
+    New,
+    /// The latest path shares a bottleneck with none, as far as was said.
+    Alone,
+    /// The latest path shares one with this.
+    With(u8),
+}
+
+/// Names of one receiver: each of its paths twice, and with every other.
+const NAMES_MAX: usize = PATHS_MAX * (PATHS_MAX + 3) / 2;
+
+impl Named {
+    /// A path is named; `None` where there were more names than anybody needs. Its index is below [`PATHS_MAX`].
+    pub(super) fn on_name(&mut self, index: u8) -> Option<(u8, Naming)> {
+        self.count += 1;
+        if self.count > NAMES_MAX {
+            return None;
+        }
+        let is_known = self.known >> index & 1 == 1;
+        self.known |= 1 << index;
+        match self.latest {
+            Some(latest) if is_known && latest == index => Some((latest, Naming::Alone)),
+            Some(latest) if is_known => Some((latest, Naming::With(index))),
+            _ => {
+                self.latest = Some(index);
+                Some((index, Naming::New))
+            }
+        }
+    }
+}
+
 struct Used {
     way: CandidatePath,
     is_up: bool,
@@ -84,40 +143,41 @@ impl Paths {
         }
     }
 
-    /// Takes ways into use; answers the indices of the paths.
-    pub(super) fn begin(&mut self, candidates: &[CandidatePath]) -> Vec<u8> {
-        let indices = candidates.iter().filter_map(|candidate| self.add(candidate.clone())).collect();
+    /// Takes ways into use; answers the paths.
+    pub(super) fn begin(&mut self, candidates: &[CandidatePath]) -> Vec<NewPath> {
+        let begun = candidates.iter().filter_map(|candidate| self.add(candidate.clone())).collect();
         self.quic.1 = candidates.first().map(|candidate| candidate.route.port);
-        indices
+        begun
     }
 
-    fn add(&mut self, way: CandidatePath) -> Option<u8> {
+    fn add(&mut self, way: CandidatePath) -> Option<NewPath> {
         let index = self.used.len() as u8;
         if usize::from(index) >= PATHS_MAX || way.chunk_len() < self.chunk_len {
             return None;
         }
         let group = self.is_fair.then_some(index.into());
         self.engine.tell(Command::AddPath { id: self.id, index, route: Some(way.route.clone()), group });
+        let shares = self.shares(&way);
         if self.is_fair {
-            self.couple(&way, index);
+            shares.iter().for_each(|other| {
+                self.engine.tell(Command::Couple { id: self.id, one: index, other: *other });
+            });
         }
         self.used.insert(index, Used { way, is_up: false });
-        Some(index)
+        Some(NewPath { index, shares })
     }
 
-    /// Tells what a way may share a bottleneck with: a link between ASes, an uplink, the other end's address.
-    fn couple(&self, way: &CandidatePath, index: u8) {
+    /// The paths that a way may share a bottleneck with: a link between ASes, an uplink, the other end's address.
+    fn shares(&self, way: &CandidatePath) -> Vec<u8> {
         let resources = Candidate::new(0, &way.path).resources;
         let shares = |used: &Used| {
             Candidate::new(0, &used.way.path).resources.iter().any(|resource| resources.contains(resource))
         };
-        for (other, _) in self.used.iter().filter(|(other, used)| **other != index && shares(used)) {
-            self.engine.tell(Command::Couple { id: self.id, one: index, other: *other });
-        }
+        self.used.iter().filter(|(_, used)| shares(used)).map(|(other, _)| *other).collect()
     }
 
-    /// Looks whether there are fresher, better or more ways. Answers the indices of paths that are new.
-    pub(super) async fn look(&mut self, network: &Network, addresses: &[Endpoint]) -> Vec<u8> {
+    /// Looks whether there are fresher, better or more ways. Answers the paths that are new.
+    pub(super) async fn look(&mut self, network: &Network, addresses: &[Endpoint]) -> Vec<NewPath> {
         let Ok((first, rest)) = network.to(addresses).await else { return Vec::new() };
         let all: Vec<&CandidatePath> =
             first.iter().chain(&rest).filter(|way| way.chunk_len() >= self.chunk_len).collect();
@@ -214,6 +274,44 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_shares_with_those_that_are_named_behind_it() {
+        let mut named = Named::default();
+        let paths = [(0, vec![]), (3, vec![0]), (1, vec![0, 3])];
+        let messages = paths.into_iter().flat_map(|(index, shares)| NewPath { index, shares }.messages());
+        let heard = messages.map(|message| match message {
+            Message::Path(index) => named.on_name(index).unwrap(),
+            other => panic!("{other:?}"),
+        });
+        let expected = [
+            (0, Naming::New),
+            (0, Naming::Alone),
+            (3, Naming::New),
+            (3, Naming::Alone),
+            (3, Naming::With(0)),
+            (1, Naming::New),
+            (1, Naming::Alone),
+            (1, Naming::With(0)),
+            (1, Naming::With(3)),
+        ];
+        assert_eq!(heard.collect::<Vec<_>>(), expected);
+        // Who names each once says nothing of what they share.
+        let mut named = Named::default();
+        assert!((0..32).all(|index| named.on_name(index) == Some((index, Naming::New))));
+    }
+
+    #[test]
+    fn all_paths_can_be_named_with_all_others_and_no_more_often() {
+        let mut named = Named::default();
+        for index in 0..PATHS_MAX as u8 {
+            let shares = (0..index).collect();
+            for message in (NewPath { index, shares }).messages() {
+                assert!(matches!(message, Message::Path(index) if named.on_name(index).is_some()));
+            }
+        }
+        assert_eq!(named.on_name(0), None);
+    }
 
     #[test]
     fn what_went_another_way_is_not_counted_twice() {

@@ -173,7 +173,7 @@ impl Store {
     ) -> std::io::Result<Self> {
         let (chunk_len, content_len) = (u64::from(chunk_len), source.content_len());
         let unit_chunks = (UNIT_BYTES / chunk_len).max(1);
-        let slots = (memory_bytes / (unit_chunks * chunk_len)).max(READ_AHEAD as u64 + 2) as usize;
+        let slots = slots(memory_bytes, unit_chunks * chunk_len);
         let (requests, jobs) = sync_channel::<Job>(1);
         let (answering, answers) = sync_channel(1);
         std::thread::Builder::new().name("bulk-read".to_owned()).spawn(move || {
@@ -203,6 +203,15 @@ impl Store {
             requests,
             answers,
         })
+    }
+
+    /// From now on in at most `memory_bytes`.
+    pub(super) fn set_memory(&mut self, memory_bytes: u64) {
+        for gone in self.shelf.set_slots(slots(memory_bytes, self.unit_chunks * self.chunk_len)) {
+            self.units.remove(&(gone.start / self.unit_chunks));
+        }
+        // Another's, now.
+        self.spare.clear();
     }
 
     /// Takes in what was read, and asks for more, for those that send it.
@@ -240,6 +249,11 @@ impl Store {
         let start = ((chunk - unit * self.unit_chunks) * self.chunk_len) as usize;
         bytes.get(start..(start + self.chunk_len as usize).min(bytes.len()))
     }
+}
+
+/// Units of so many bytes that are in memory.
+fn slots(memory_bytes: u64, unit_bytes: u64) -> usize {
+    (memory_bytes / unit_bytes).max(READ_AHEAD as u64 + 2) as usize
 }
 
 impl Shelf for Store {

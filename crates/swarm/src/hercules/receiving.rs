@@ -1,6 +1,7 @@
 //! One session of a receiver: what is offered, a place for it, and the receipt.
 
 use std::cell::Cell;
+use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
@@ -14,13 +15,15 @@ use anabranch_hercules::wire::receipt::{Receipt, SIGNATURE_LEN};
 use anabranch_hercules::wire::seal::Secret;
 use anabranch_hercules::{ChunkSet, Misbehaviour};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
-use super::content::{Destination, Destinations, Offered, Refusal};
+use super::content::{Destination, DestinationError, Destinations, Offered, Refusal};
+use super::disk::ROOM_EVERY;
 use super::engine::{Command, Id, News};
-use super::events::{Event, TransferError};
+use super::events::{Event, Limits, TransferError};
 use super::flow::{Flow, ended, last_words};
 use super::messages::MessageReader;
-use super::paths::Paths;
+use super::paths::{NewPath, Paths};
 use super::sending::{preliminaries_max, show_name};
 use super::session::{
     Context, ControlConnection, End, HAND_OVER_MAX, PRELIMINARIES_MAX, Receiving, Slot, is_cancelled,
@@ -47,7 +50,10 @@ pub(super) async fn session(
             let mut place = Place { slot, turn: take_over(context, slot).await, destination: None };
             let done = receive(context, &mut control, offer, entries, destinations, &mut place).await;
             context.engine.tell(Command::Remove { id: Id { sends: false, transfer: offer.transfer } });
-            let_go(place.destination).await;
+            // Where all is cancelled nobody comes for the place, and the other end is to be told at once, however slow the disk is.
+            if !matches!(done, Err(End::Failed(TransferError::Cancelled))) {
+                let_go(context, place.slot, place.destination).await;
+            }
             drop(place.turn);
             let mut receiving = context.receiving.borrow_mut();
             // Unless another has taken its place, which has a sender of its own.
@@ -122,15 +128,36 @@ async fn outlive_silent(context: &Context, (key, manifest): Slot) -> bool {
     }
 }
 
-/// Waits until the disk threads have let go of a destination.
-async fn let_go(place: Option<Weak<dyn Destination>>) {
+/// Waits until the disk threads have let go of a destination. One of which they do not is remembered.
+async fn let_go(context: &Context, slot: Slot, place: Option<Weak<dyn Destination>>) {
     let Some(place) = place else { return };
+    {
+        let mut lingering = context.lingering.borrow_mut();
+        lingering.retain(|_, place| place.strong_count() > 0);
+        lingering.insert(slot, Weak::clone(&place));
+    }
     let gone = async {
         while place.strong_count() > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     let _ = tokio::time::timeout(HAND_OVER_MAX, gone).await;
+}
+
+/// Why something is not received now: a refusal, unless the disk is still busy with what came of it over another connection. Whoever comes
+/// again at once would find the same, so that is waited for.
+async fn refused(context: &Context, slot: Slot, refusal: Refusal) -> End {
+    let is_held = || context.lingering.borrow().get(&slot).is_some_and(|place| place.strong_count() > 0);
+    if !is_held() {
+        return TransferError::Refused(refusal.0).into();
+    }
+    let gone = async {
+        while is_held() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let _ = tokio::time::timeout(HAND_OVER_MAX, gone).await;
+    End::Lost("the disk is busy with what came before".to_owned())
 }
 
 fn misbehaved(error: Misbehaviour) -> End {
@@ -194,13 +221,17 @@ async fn receive(
     {
         opened = open(&destinations, offered).await?;
     }
-    let (destination, claimed) = opened.map_err(|refusal| TransferError::Refused(refusal.0))?;
+    let (destination, claimed) = match opened {
+        Ok(opened) => opened,
+        Err(refusal) => return Err(refused(context, place.slot, refusal).await),
+    };
     place.destination = Some(Arc::downgrade(&destination));
     let Turn { stopped, is_silent } = &mut place.turn;
     let kept_bytes = tree::bytes_of(offer.content_len, &claimed);
     let (peer, content_len) = (control.peer, offer.content_len);
     context.tell(Event::Offered { peer, names, entries: count, content_len, kept_bytes }).await;
     let (news_in, mut news) = mpsc::unbounded_channel();
+    let news_of_end = news_in.downgrade();
     let id = Id { sends: false, transfer: offer.transfer };
     let secret = Secret::new(offer.transfer, &control.secret);
     let begin = Command::Receive { offer, secret, claimed, destination: Arc::clone(&destination), news: news_in };
@@ -212,7 +243,8 @@ async fn receive(
     let mut cancelled = context.cancelled.clone();
     let mut look_at = tokio::time::Instant::now() + flow.look_after();
     let is_caller = control.candidates.is_some();
-    let (mut limits, mut is_ready) = (context.limits.clone(), false);
+    let mut asked = Asked::new(context);
+    let mut ending: Option<Ending> = None;
     loop {
         tokio::select! {
             message = control.reader.next() => match message? {
@@ -229,39 +261,38 @@ async fn receive(
                 match flow.on_news(told).await? {
                     Some(News::Say(message)) => {
                         let is_about_to_begin = message == Message::Ready;
-                        is_ready |= is_about_to_begin;
                         control.writer.send(message).await;
-                        let (limit, _) = *limits.borrow_and_update();
-                        if let Some(limit) = limit.filter(|_| is_about_to_begin) {
-                            control.writer.send(Message::Limit(limit.max(1))).await;
+                        if is_about_to_begin {
+                            asked.begin();
+                            say(control, asked.news()).await;
                         }
                         if let (true, Some((first, _))) = (is_about_to_begin, &control.candidates) {
-                            for index in flow.paths.begin(first) {
-                                control.writer.send(Message::Path(index)).await;
-                            }
+                            let begun = flow.paths.begin(first);
+                            say(control, begun.iter().flat_map(NewPath::messages)).await;
                         }
                     }
                     Some(News::Complete { root, repeated_bytes }) => {
                         let receipt = receipt(context, control, &offer, count, root);
-                        let placed = destination.placed();
-                        finish(destination, &receipt).await?;
-                        control.writer.send(Message::Receipt(Box::new(receipt.clone()))).await;
-                        let receipt = Box::new(receipt);
-                        return Ok(Event::Finished { peer, receipt, repeated_bytes, placed });
+                        ending = Some(Ending::begin(&destination, receipt, repeated_bytes, news_of_end.clone()));
                     }
                     _ => {}
                 }
             }
+            finished = Ending::done(&mut ending) => {
+                let (receipt, repeated_bytes) = finished?;
+                flow.goes_on().await;
+                control.writer.send(Message::Receipt(receipt.clone())).await;
+                return Ok(Event::Finished { peer, receipt, repeated_bytes, placed: destination.placed() });
+            }
+            () = tokio::time::sleep_until(flow.first_path_by()), if flow.awaits_first_path() => {
+                flow.tell_no_path().await;
+            }
             () = tokio::time::sleep_until(look_at), if is_caller => {
-                for index in flow.paths.look(&context.network, &control.addresses).await {
-                    control.writer.send(Message::Path(index)).await;
-                }
+                let added = flow.paths.look(&context.network, &control.addresses).await;
+                say(control, added.iter().flat_map(NewPath::messages)).await;
                 look_at = tokio::time::Instant::now() + flow.look_after();
             }
-            Ok(()) = limits.changed(), if is_ready => {
-                let (limit, _) = *limits.borrow_and_update();
-                control.writer.send(Message::Limit(limit.unwrap_or(NO_LIMIT).max(1))).await;
-            }
+            () = asked.changed() => say(control, asked.news()).await,
             _ = stopped.wait_for(|stopped| *stopped) => return Err(End::Replaced),
             () = control.replaced.wait() => return Err(End::Replaced),
             () = is_cancelled(&mut cancelled) => return Err(TransferError::Cancelled.into()),
@@ -288,10 +319,117 @@ async fn open(destinations: &Arc<dyn Destinations>, offered: Offered) -> Result<
     opening.await.map_err(|error| End::Lost(error.to_string()))
 }
 
-async fn finish(destination: Arc<dyn Destination>, receipt: &Receipt) -> Result<(), End> {
-    let receipt = receipt.clone();
-    let finished = tokio::task::spawn_blocking(move || destination.finish(&receipt)).await;
-    finished.map_err(|error| End::Lost(error.to_string()))?.map_err(|error| TransferError::Destination(error).into())
+async fn say(control: &ControlConnection, messages: impl IntoIterator<Item = Message>) {
+    for message in messages {
+        control.writer.send(message).await;
+    }
+}
+
+/// What the sender was asked to keep to: of this end's limit, as much as of those that send to it each has.
+struct Asked<'a> {
+    context: &'a Context,
+    limits: watch::Receiver<Limits>,
+    ready: watch::Receiver<usize>,
+    is_ready: bool,
+    rate_bytes: u64,
+}
+
+impl<'a> Asked<'a> {
+    fn new(context: &'a Context) -> Self {
+        let (limits, ready) = (context.limits.clone(), context.receivers_ready.subscribe());
+        Self { context, limits, ready, is_ready: false, rate_bytes: NO_LIMIT }
+    }
+
+    /// The sender may send.
+    fn begin(&mut self) {
+        if !std::mem::replace(&mut self.is_ready, true) {
+            self.context.receivers_ready.send_modify(|ready| *ready += 1);
+        }
+    }
+
+    /// Waits until it may be another limit.
+    async fn changed(&mut self) {
+        if !self.is_ready {
+            return std::future::pending().await;
+        }
+        tokio::select! {
+            Ok(()) = self.limits.changed() => {}
+            Ok(()) = self.ready.changed() => {}
+            // Nobody is left to change any.
+            else => std::future::pending().await,
+        }
+    }
+
+    /// What is to be said of it.
+    fn news(&mut self) -> Option<Message> {
+        let (limit, _) = *self.limits.borrow_and_update();
+        let ready = (*self.ready.borrow_and_update()).max(1);
+        let now = limit.map_or(NO_LIMIT, |limit| (limit / ready as u64).max(1));
+        (std::mem::replace(&mut self.rate_bytes, now) != now).then_some(Message::Limit(now))
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if self.is_ready {
+            self.context.receivers_ready.send_modify(|ready| *ready -= 1);
+        }
+    }
+}
+
+/// The end of a receive: names, modes, times, all of it forced to the disk. It may take long, and there may be no room for it.
+struct Ending {
+    finishing: JoinHandle<Result<(), DestinationError>>,
+    receipt: Receipt,
+    repeated_bytes: u64,
+}
+
+impl Ending {
+    fn begin(
+        destination: &Arc<dyn Destination>,
+        receipt: Receipt,
+        repeated_bytes: u64,
+        news: mpsc::WeakUnboundedSender<News>,
+    ) -> Self {
+        let finishing = tokio::task::spawn_local(finish(Arc::clone(destination), receipt.clone(), news));
+        Self { finishing, receipt, repeated_bytes }
+    }
+
+    /// Once it has come to that: what is to be signed for, and how much came twice.
+    async fn done(ending: &mut Option<Self>) -> Result<(Box<Receipt>, u64), End> {
+        let Some(Self { finishing, receipt, repeated_bytes }) = ending else { return std::future::pending().await };
+        finishing.await.map_err(|error| End::Lost(error.to_string()))?.map_err(TransferError::Destination)?;
+        Ok((Box::new(receipt.clone()), *repeated_bytes))
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.finishing.abort();
+    }
+}
+
+/// Does it until there is room; `news` hears once that there is none.
+async fn finish(
+    destination: Arc<dyn Destination>,
+    receipt: Receipt,
+    news: mpsc::WeakUnboundedSender<News>,
+) -> Result<(), DestinationError> {
+    let mut is_told = false;
+    loop {
+        let (to, receipt) = (Arc::clone(&destination), receipt.clone());
+        let finished = tokio::task::spawn_blocking(move || to.finish(&receipt)).await;
+        let panicked = |error| DestinationError::Io { name: "the end of it".into(), source: io::Error::other(error) };
+        match finished.unwrap_or_else(|error| Err(panicked(error))) {
+            Err(error @ DestinationError::Full(_)) => {
+                if let Some(news) = news.upgrade().filter(|_| !std::mem::replace(&mut is_told, true)) {
+                    let _ = news.send(News::Room(Some(error.to_string())));
+                }
+                tokio::time::sleep(ROOM_EVERY).await;
+            }
+            finished => return finished,
+        }
+    }
 }
 
 fn receipt(context: &Context, control: &ControlConnection, offer: &Offer, entries: u32, root: [u8; 32]) -> Receipt {

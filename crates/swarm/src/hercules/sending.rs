@@ -1,5 +1,6 @@
 //! One session of a sender: the offer, hashes as they are made, and what the receiver says.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,16 +15,20 @@ use tokio::sync::mpsc;
 
 use super::content::Source;
 use super::engine::{Command, Id, News};
-use super::events::{Event, TransferError};
+use super::events::{Event, TransferError, Waiting};
 use super::flow::{Flow, ended, last_words};
 use super::messages::MessageWriter;
 use super::network::{CandidatePath, chunk_len, shorter_chunk_len};
-use super::paths::Paths;
+use super::paths::{Named, Naming, Paths};
 use super::reader::{Hashes, Hashing};
 use super::session::{Context, ControlConnection, End, PRELIMINARIES_MAX, is_cancelled};
 
 /// Names that an offer is shown by.
 pub(super) const NAMES_SHOWN: usize = 8;
+/// Chunks may be shorter by this part than a path takes, where others get them as short: what is read for one is in memory for all.
+const SHORTER_PART: u16 = 8;
+/// The group of a calling receiver's paths of which it does not say what they share: they take together what one would.
+const UNTOLD_GROUP: u32 = anabranch_hercules::wire::PATHS_MAX as u32;
 
 pub(super) async fn session(
     context: &Rc<Context>,
@@ -33,7 +38,8 @@ pub(super) async fn session(
 ) -> Result<Event, End> {
     let writer = control.writer.clone();
     let transfer = fastrand::u32(..);
-    let done = Session::run(context, control, source, &hashing.hashes, transfer).await;
+    let chunk_len = ChunkLen::take(context, chunk_len_for(context, &control));
+    let done = Session::run(context, control, source, &hashing.hashes, transfer, chunk_len.len).await;
     context.engine.tell(Command::Remove { id: Id { sends: true, transfer } });
     if let Err(end) = &done
         && let Some(words) = last_words(end)
@@ -52,11 +58,12 @@ impl Session {
         source: Arc<dyn Source>,
         hashes: &Arc<Hashes>,
         transfer: u32,
+        chunk_len: u16,
     ) -> Result<Event, End> {
         let manifest = source.manifest();
         let offer = Offer {
             transfer,
-            chunk_len: chunk_len_for(context, &control),
+            chunk_len,
             content_len: source.content_len(),
             manifest_len: manifest.len() as u64,
             manifest_hash: sha256(&manifest),
@@ -91,12 +98,14 @@ impl Session {
         known.mark_changed();
         let mut cancelled = context.cancelled.clone();
         let mut look_at = tokio::time::Instant::now() + flow.look_after();
+        let mut named = Named::default();
         loop {
             tokio::select! {
                 message = control.reader.next() => match message? {
                     Message::Path(index) if !is_caller => {
-                        let group = context.is_fair.then_some(0);
-                        context.engine.tell(Command::AddPath { id, index, route: None, group });
+                        let too_many = TransferError::Misbehaviour(Misbehaviour::OutOfTurn("its paths, time and again"));
+                        let (path, naming) = named.on_name(index).ok_or(too_many)?;
+                        on_named(context, id, path, naming);
                     }
                     Message::Limit(rate_bytes) => context.engine.tell(Command::Limit { transfer, rate_bytes }),
                     Message::End { code, reason } => return Err(ended(code, reason)),
@@ -115,6 +124,9 @@ impl Session {
                     if let Some(News::Narrow) = flow.on_news(told).await? {
                         return Err(try_shorter(context, &control, offer.chunk_len));
                     }
+                }
+                () = tokio::time::sleep_until(flow.first_path_by()), if flow.awaits_first_path() => {
+                    flow.tell_no_path().await;
                 }
                 () = tokio::time::sleep_until(look_at), if is_caller => {
                     flow.paths.look(&context.network, &control.addresses).await;
@@ -139,6 +151,51 @@ impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// A calling receiver named a path.
+fn on_named(context: &Context, id: Id, path: u8, naming: Naming) {
+    match naming {
+        Naming::New => {
+            let group = context.is_fair.then_some(UNTOLD_GROUP);
+            context.engine.tell(Command::AddPath { id, index: path, route: None, group });
+        }
+        Naming::Alone if context.is_fair => context.engine.tell(Command::Separate { id, index: path }),
+        Naming::With(other) if context.is_fair => context.engine.tell(Command::Couple { id, one: path, other }),
+        Naming::Alone | Naming::With(_) => {}
+    }
+}
+
+/// The length of a session's chunks, for as long as it lasts.
+struct ChunkLen<'a> {
+    context: &'a Context,
+    len: u16,
+}
+
+impl<'a> ChunkLen<'a> {
+    /// At most `longest`.
+    fn take(context: &'a Context, longest: u16) -> Self {
+        let mut lens = context.chunk_lens.borrow_mut();
+        let len = alike(longest, lens.keys().copied());
+        *lens.entry(len).or_default() += 1;
+        Self { context, len }
+    }
+}
+
+impl Drop for ChunkLen<'_> {
+    fn drop(&mut self) {
+        let mut lens = self.context.chunk_lens.borrow_mut();
+        if let Some(sessions) = lens.get_mut(&self.len) {
+            *sessions -= 1;
+        }
+        lens.retain(|_, sessions| *sessions > 0);
+    }
+}
+
+/// Of the lengths that others get, the longest that is not much shorter than `longest`; or that, where there is none.
+fn alike(longest: u16, others: impl Iterator<Item = u16>) -> u16 {
+    let shortest = longest - longest / SHORTER_PART;
+    others.filter(|len| (shortest..=longest).contains(len)).max().unwrap_or(longest)
 }
 
 /// The longest chunk that all paths take.
@@ -194,20 +251,34 @@ pub(super) fn show_name(names: &mut Vec<String>, entry: &Entry) {
     }
 }
 
-/// Hears what the receiver has, until it is ready; in bytes.
+/// Hears what the receiver has, until it is ready; in bytes. It may look through its disk first, so that nothing ends by how long it takes,
+/// but it is told that this end waits.
 async fn read_kept(context: &Context, control: &mut ControlConnection, id: Id, offer: &Offer) -> Result<u64, End> {
     let spans = tree::span_count(offer.content_len);
-    let mut kept = ChunkSet::new(spans);
+    let (mut kept, mut kept_to) = (ChunkSet::new(spans), 0);
     let mut cancelled = context.cancelled.clone();
+    let peer = control.peer;
+    let (told_at, mut is_told) = (tokio::time::Instant::now() + preliminaries_max(offer.manifest_len), false);
     loop {
         let message = tokio::select! {
             message = control.reader.next() => message?,
+            () = tokio::time::sleep_until(told_at), if !is_told => {
+                is_told = true;
+                context.tell(Event::Waiting { peer, what: Waiting::Ready }).await;
+                continue;
+            }
             () = control.replaced.wait() => return Err(End::Replaced),
             () = is_cancelled(&mut cancelled) => return Err(TransferError::Cancelled.into()),
         };
         match &message {
-            Message::Kept(ranges) => ranges.iter().for_each(|range| _ = kept.insert_range(range.clone())),
+            Message::Kept(ranges) => {
+                kept_to = follow(kept_to, ranges).map_err(TransferError::Misbehaviour)?;
+                ranges.iter().for_each(|range| _ = kept.insert_range(range.clone()));
+            }
             Message::Ready => {
+                if is_told {
+                    context.tell(Event::GoesOn { peer }).await;
+                }
                 context.engine.tell(Command::Message { id, message });
                 return Ok(tree::bytes_of(offer.content_len, &kept));
             }
@@ -220,6 +291,14 @@ async fn read_kept(context: &Context, control: &mut ControlConnection, id: Id, o
         }
         context.engine.tell(Command::Message { id, message });
     }
+}
+
+/// What a receiver kept it says once, in order: so there is an end to it. Up to where that is now.
+fn follow(kept_to: u64, ranges: &[Range<u64>]) -> Result<u64, Misbehaviour> {
+    let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
+        return Err(Misbehaviour::OutOfTurn("that it kept nothing"));
+    };
+    if first.start < kept_to { Err(Misbehaviour::OutOfTurn("what it kept, once more")) } else { Ok(last.end) }
 }
 
 /// Says hashes as they are made, and the root.
@@ -267,4 +346,25 @@ fn check_receipt(
 /// How long what is said before content moves may take, of so many bytes: 10 kB/s is as slow as a path may be.
 pub(super) fn preliminaries_max(bytes: u64) -> std::time::Duration {
     PRELIMINARIES_MAX + std::time::Duration::from_secs(bytes / 10_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_as_short_as_others_get_them_where_that_is_not_much_shorter() {
+        let of = |longest, others: &[u16]| alike(longest, others.iter().copied());
+        assert_eq!(of(1400, &[]), 1400);
+        assert_eq!((of(1400, &[1225]), of(1400, &[1224])), (1225, 1400));
+        assert_eq!((of(1400, &[1300, 1350, 8900]), of(1400, &[1401])), (1350, 1400));
+        assert_eq!(of(256, &[256]), 256);
+    }
+
+    #[test]
+    fn what_was_kept_is_said_once_and_in_order() {
+        let said = |kept_to, start: u64, end: u64| follow(kept_to, &[start..start + 1, end - 1..end]);
+        assert_eq!((said(0, 0, 9), said(9, 9, 20)), (Ok(9), Ok(20)));
+        assert!(said(9, 8, 20).is_err() && follow(9, &[]).is_err());
+    }
 }

@@ -1,20 +1,21 @@
 //! Calling, being called, and what is said before content moves. One thread with a runtime of its own, a task for each peer.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use anabranch_hercules::wire::message::Message;
 use anabranch_hercules::wire::ticket::{self, PROOF_LABEL};
-use anabranch_paths::Endpoint;
+use anabranch_paths::{Endpoint, Host};
 use anabranch_transport::control::{ConnectionLease, ControlRouter, ControlStream};
 use anabranch_transport::datagram;
 use anabranch_transport::{ConnectError, Identity, NodeId};
 use tokio::sync::{mpsc, watch};
 
-use super::content::{Destinations, Source};
+use super::callers::{Callers, Place};
+use super::content::{Destination, Destinations, Source};
 use super::engine::{Command, Teller};
 use super::events::{Event, Limits, PeerId, Rejection, TransferError, Waiting};
 use super::io::Bypass;
@@ -27,7 +28,7 @@ use crate::net::race::{Due, race};
 
 /// How long a caller may take to say what it wants, and each end to say the next of the preliminaries.
 pub(super) const PRELIMINARIES_MAX: Duration = Duration::from_secs(20);
-/// Transfers with those who called, at once.
+/// Transfers with those who called and may be here, at once.
 const TRANSFERS_MAX: usize = 64;
 /// Of so many peers it is remembered that long packets do not come through to them.
 const NARROW_PEERS_MAX: usize = 1024;
@@ -48,6 +49,7 @@ pub(super) mod code {
     pub(in super::super) const SOURCE: u16 = 3;
     pub(in super::super) const DESTINATION: u16 = 4;
     pub(in super::super) const MISBEHAVED: u16 = 5;
+    pub(in super::super) const BUSY: u16 = 6;
 }
 
 /// What this end does.
@@ -86,6 +88,12 @@ pub(super) struct Context {
     pub(super) cancelled: watch::Receiver<bool>,
     /// Receives under way: a second of the same content from the same key takes the place of the first.
     pub(super) receiving: RefCell<HashMap<Slot, Receiving>>,
+    /// Places of receives that are over, which disk threads may hold still.
+    pub(super) lingering: RefCell<HashMap<Slot, Weak<dyn Destination>>>,
+    /// Receives that are ready: they share the limit.
+    pub(super) receivers_ready: watch::Sender<usize>,
+    /// Lengths of chunks that are being sent, and by how many sessions.
+    pub(super) chunk_lens: RefCell<BTreeMap<u16, usize>>,
     /// Longest chunks that come through to whom longer ones do not.
     pub(super) narrow: RefCell<HashMap<NodeId, u16>>,
 }
@@ -97,6 +105,8 @@ pub(super) enum End {
     Lost(String),
     /// The other end came again, by another connection.
     Replaced,
+    /// The other end has too many to do: it is tried again.
+    Busy(String),
     /// For good.
     Failed(TransferError),
 }
@@ -225,18 +235,23 @@ pub(super) async fn is_cancelled(cancelled: &mut watch::Receiver<bool>) {
 /// Calls one peer until the transfer is done or hopeless.
 async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
     let mut pause = RETRY_MIN;
-    let mut waiting = false;
+    let (mut waiting, mut is_busy) = (false, false);
     loop {
         let end = match connect(&context, peer, &to).await {
             Ok((control, writing)) => {
-                pause = RETRY_MIN;
-                if std::mem::take(&mut waiting) {
-                    context.tell(Event::GoesOn { peer }).await;
+                // That one who was busy answers is no news: its offer, or that it is ready for one, is.
+                if !is_busy {
+                    pause = RETRY_MIN;
+                    if std::mem::take(&mut waiting) {
+                        context.tell(Event::GoesOn { peer }).await;
+                    }
+                    let (key, address) = (control.key, control.address);
+                    context.tell(Event::PeerConnected { peer, key, address }).await;
                 }
-                let (key, address) = (control.key, control.address);
-                context.tell(Event::PeerConnected { peer, key, address }).await;
                 let end = session(&context, control).await;
                 writing.finish().await;
+                is_busy = matches!(end, Err(End::Busy(_)));
+                waiting &= is_busy;
                 end
             }
             Err(end) => Err(end),
@@ -247,7 +262,7 @@ async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
             Err(End::Failed(TransferError::Cancelled)) => return,
             Err(End::Failed(error)) => return context.tell(Event::Failed { peer: Some(peer), error }).await,
             Err(End::Replaced) => {}
-            Err(End::Lost(why)) => {
+            Err(End::Lost(why) | End::Busy(why)) => {
                 if !std::mem::replace(&mut waiting, true) {
                     context.tell(Event::Waiting { peer, what: Waiting::Peer(why) }).await;
                 }
@@ -363,14 +378,32 @@ struct TicketUses {
     /// The session of each guest, to be ended when the guest comes again.
     sessions: HashMap<NodeId, watch::Sender<bool>>,
     callers: u32,
+    /// Transfers under way.
     active: usize,
 }
 
+/// A transfer under way, for as long as it is kept.
+struct Active<'a>(&'a RefCell<TicketUses>);
+
+impl<'a> Active<'a> {
+    fn begin(ticket_uses: &'a RefCell<TicketUses>) -> Self {
+        ticket_uses.borrow_mut().active += 1;
+        Self(ticket_uses)
+    }
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        self.0.borrow_mut().active -= 1;
+    }
+}
+
 impl TicketUses {
-    /// Whether all that the ticket is for is done, and nobody else may come.
+    /// Whether all that the ticket is for is done, to its last word, and nobody else may come.
     fn is_over(&self) -> bool {
         self.admission.keys.is_empty()
-            && (self.done.len() >= usize::from(self.admission.times.max(1)) || self.is_expired() && self.active == 0)
+            && self.active == 0
+            && (self.done.len() >= usize::from(self.admission.times.max(1)) || self.is_expired())
     }
 
     fn is_expired(&self) -> bool {
@@ -397,6 +430,11 @@ impl TicketUses {
         self.invited.insert(key);
         Ok(())
     }
+
+    /// Whether there is room for somebody who may come in.
+    fn take_in(&self) -> Result<(), Rejection> {
+        if self.active < TRANSFERS_MAX { Ok(()) } else { Err(Rejection::Busy) }
+    }
 }
 
 async fn listen(context: &Rc<Context>, admission: Admission) {
@@ -420,7 +458,7 @@ async fn listen(context: &Rc<Context>, admission: Admission) {
             }
         });
     }
-    let changed = Rc::new(tokio::sync::Notify::new());
+    let (callers, changed) = (Callers::default(), Rc::new(tokio::sync::Notify::new()));
     loop {
         if ticket_uses.borrow().is_over() {
             if ticket_uses.borrow().done.is_empty() {
@@ -439,11 +477,12 @@ async fn listen(context: &Rc<Context>, admission: Admission) {
             stream = called.recv() => {
                 let Some(stream) = stream else { return };
                 let (context, ticket_uses, changed) = (Rc::clone(context), Rc::clone(&ticket_uses), Rc::clone(&changed));
-                tokio::task::spawn_local(async move {
-                    ticket_uses.borrow_mut().active += 1;
-                    serve(&context, stream, &ticket_uses).await;
-                    ticket_uses.borrow_mut().active -= 1;
-                    changed.notify_one();
+                callers.enter(Host::of(&stream.remote()), |place| {
+                    let serving = tokio::task::spawn_local(async move {
+                        serve(&context, stream, &ticket_uses, place).await;
+                        changed.notify_one();
+                    });
+                    serving.abort_handle()
                 });
             }
             () = changed.notified() => {}
@@ -452,8 +491,8 @@ async fn listen(context: &Rc<Context>, admission: Admission) {
     }
 }
 
-/// Hears what a caller wants, and does it if it may.
-async fn serve(context: &Rc<Context>, stream: ControlStream, ticket_uses: &RefCell<TicketUses>) {
+/// Hears what a caller wants, and does it if it may. Until then it has but a caller's place.
+async fn serve(context: &Rc<Context>, stream: ControlStream, ticket_uses: &RefCell<TicketUses>, place: Place) {
     let (key, address) = (stream.key(), stream.remote());
     let Ok(((mut control, exported), writing)) = control(PeerId(0), stream) else { return };
     let Ok(opened) = control.reader.next_within(PRELIMINARIES_MAX).await else { return };
@@ -462,18 +501,19 @@ async fn serve(context: &Rc<Context>, stream: ControlStream, ticket_uses: &RefCe
         let mut ticket_uses = ticket_uses.borrow_mut();
         if sends == context.work.sends() {
             Err(Rejection::SameRole)
-        } else if ticket_uses.active > TRANSFERS_MAX {
-            Err(Rejection::Busy)
         } else {
-            ticket_uses.admit(key, &exported, proof.as_ref())
+            ticket_uses.admit(key, &exported, proof.as_ref()).and_then(|()| ticket_uses.take_in())
         }
     };
     if let Err(reason) = admitted {
-        control.writer.send(Message::End { code: code::REJECTED, reason: told(reason).to_owned() }).await;
+        let code = if reason == Rejection::Busy { code::BUSY } else { code::REJECTED };
+        control.writer.send(Message::End { code, reason: told(reason).to_owned() }).await;
         drop(control);
         writing.finish().await;
         return context.tell(Event::Rejected { address, key, reason }).await;
     }
+    let active = Active::begin(ticket_uses);
+    drop(place);
     let peer = {
         let mut ticket_uses = ticket_uses.borrow_mut();
         let next = PeerId(ticket_uses.callers);
@@ -485,26 +525,36 @@ async fn serve(context: &Rc<Context>, stream: ControlStream, ticket_uses: &RefCe
     (control.peer, control.chunk_len_max) = (peer, chunk_len_max);
     control.replaced = take_over(ticket_uses, key).await;
     context.tell(Event::PeerConnected { peer, key, address }).await;
-    match session(context, control).await {
-        Ok(finished) => {
-            // First, so that who hears of it finds the ticket used.
-            {
-                let mut ticket_uses = ticket_uses.borrow_mut();
-                if ticket_uses.invited.contains(&key) {
-                    ticket_uses.done.insert(key);
-                }
-            }
-            context.tell(finished).await;
+    let end = session(context, control).await;
+    if end.is_ok() {
+        // First, so that who hears of it finds the ticket used.
+        let mut ticket_uses = ticket_uses.borrow_mut();
+        if ticket_uses.invited.contains(&key) {
+            ticket_uses.done.insert(key);
         }
+    }
+    // And have the last words arrived: who hears how it ended may end this process at once. One that was lost hears none, and may be here
+    // again by then, as the same peer.
+    let unheard = if matches!(end, Err(End::Lost(_) | End::Busy(_))) {
+        Some(writing)
+    } else {
+        writing.finish().await;
+        None
+    };
+    match end {
+        Ok(finished) => context.tell(finished).await,
         Err(End::Failed(TransferError::Cancelled)) => {}
         // A guest is the same peer as before, and goes on.
         Err(End::Replaced) if ticket_uses.borrow().invited.contains(&key) => {}
         Err(End::Replaced) => context.tell(Event::Replaced { peer }).await,
         Err(End::Failed(error)) => context.tell(Event::Failed { peer: Some(peer), error }).await,
         // It may come again.
-        Err(End::Lost(why)) => context.tell(Event::Waiting { peer, what: Waiting::Peer(why) }).await,
+        Err(End::Lost(why) | End::Busy(why)) => context.tell(Event::Waiting { peer, what: Waiting::Peer(why) }).await,
     }
-    writing.finish().await;
+    if let Some(writing) = unheard {
+        writing.finish().await;
+    }
+    drop(active);
 }
 
 /// A guest does one thing, over one connection: the one before is of a process that is gone, and might be missed only when it has

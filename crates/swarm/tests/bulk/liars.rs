@@ -8,10 +8,10 @@ use std::time::Duration;
 use anabranch_content::hash::sha256;
 use anabranch_hercules::wire::message::{Message, Offer};
 use anabranch_hercules::wire::ticket::{PROOF_LABEL, proof};
-use anabranch_swarm::bulk::{self, Event, Peers};
-use anabranch_transport::Identity;
-use anabranch_transport::control::{ControlEndpoint, ControlStream, Inlet};
+use anabranch_swarm::bulk::{self, Admission, Event, Options, Peers, Waiting};
+use anabranch_transport::control::{ConnectionLease, ControlEndpoint, ControlStream, Inlet, RecvStream, SendStream};
 use anabranch_transport::datagram::{Path, Place, Socket};
+use anabranch_transport::{Identity, NodeId};
 
 use crate::support::*;
 
@@ -19,6 +19,7 @@ const SECRET: [u8; 12] = [5; 12];
 
 /// Who speaks QUIC as we do, and says what the test wants.
 struct Liar {
+    key: NodeId,
     endpoint: ControlEndpoint,
     over: Arc<AtomicBool>,
 }
@@ -26,16 +27,50 @@ struct Liar {
 impl Liar {
     fn new() -> Self {
         let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let (endpoint, inlet) =
-            ControlEndpoint::new(&socket, &Identity::ephemeral().unwrap(), b"anabranch-bulk/2").unwrap();
+        let identity = Identity::ephemeral().unwrap();
+        let (endpoint, inlet) = ControlEndpoint::new(&socket, &identity, b"anabranch-bulk/2").unwrap();
         let over = Arc::<AtomicBool>::default();
         let done = over.clone();
         std::thread::spawn(move || receive(&socket, &inlet, &done));
-        Self { endpoint, over }
+        Self { key: identity.node_id(), endpoint, over }
+    }
+
+    /// Calls, and says this; what is to come of it, for as long as that is kept.
+    async fn say(&self, to: std::net::SocketAddr, sends: bool, messages: &[Message]) -> Said {
+        let stream = self.call(to).await;
+        let proof = Some(proof(&SECRET, &stream.export(PROOF_LABEL).unwrap()));
+        let (mut send, hear, lease) = stream.split();
+        let open = Message::Open { sends, chunk_len_max: 0, proof };
+        send.write_all(&framed(&[&[open][..], messages].concat())).await.unwrap();
+        Said { _send: send, hear, _lease: lease, bytes: Vec::new() }
     }
 
     async fn call(&self, to: std::net::SocketAddr) -> ControlStream {
         self.endpoint.connect(&Path::ip(to, None), None).await.unwrap()
+    }
+}
+
+/// A connection of a liar's.
+struct Said {
+    _send: SendStream,
+    hear: RecvStream,
+    _lease: ConnectionLease,
+    bytes: Vec<u8>,
+}
+
+impl Said {
+    /// The next message that `pick` takes.
+    async fn hear<T>(&mut self, pick: impl Fn(&Message) -> Option<T>) -> T {
+        loop {
+            while let Some((message, len)) = Message::parse(&self.bytes).unwrap() {
+                self.bytes.drain(..len);
+                if let Some(picked) = pick(&message) {
+                    return picked;
+                }
+            }
+            let more = tokio::time::timeout(PATIENCE, self.hear.read_chunk(10_000)).await.unwrap();
+            self.bytes.extend_from_slice(&more.unwrap().expect("more is said"));
+        }
     }
 }
 
@@ -132,7 +167,8 @@ async fn who_says_nothing_holds_up_nobody() {
     let address = receiver.listening().await;
     let liar = Liar::new();
     let mut silent = Vec::new();
-    for _ in 0..20 {
+    // More than there are places for.
+    for _ in 0..300 {
         let (mut send, hear, kept) = liar.call(address).await.split();
         // A byte of a message that never comes whole.
         send.write_all(&[10]).await.unwrap();
@@ -145,4 +181,101 @@ async fn who_says_nothing_holds_up_nobody() {
     Ear::new(events).finished().await;
     receiver.until(|event| matches!(event, Event::Finished { .. }).then_some(())).await;
     memory.only().assert_is(&pattern);
+}
+
+/// Transfers at once.
+const TRANSFERS_MAX: usize = 64;
+
+#[tokio::test]
+async fn who_comes_while_there_is_too_much_to_do_waits_for_its_turn() {
+    for others in [TRANSFERS_MAX - 1, TRANSFERS_MAX] {
+        let (memory, mine, liar) = (Memory::new(), Identity::ephemeral().unwrap(), Liar::new());
+        let admission = Admission { keys: [mine.node_id(), liar.key].into(), ..Admission::default() };
+        let (_r, events) = bulk::receive(options(), Peers::Listen(admission), memory.clone()).unwrap();
+        let mut receiver = Ear::new(events);
+        let address = receiver.listening().await;
+        let mut said = Vec::new();
+        for _ in 0..others {
+            said.push(liar.say(address, true, &[]).await);
+            receiver.until(|event| matches!(event, Event::PeerConnected { .. }).then_some(())).await;
+        }
+        let pattern = Pattern::new(100_000, 4);
+        let to = Peers::Dial(vec![dial(address, None)]);
+        let (_s, events) = bulk::send(Options { identity: mine, ..options() }, to, pattern.clone()).unwrap();
+        let mut sender = Ear::new(events);
+        let is_busy = |event: &Event| match event {
+            Event::Waiting { what: Waiting::Peer(why), .. } => Some(why.contains("too many transfers")),
+            Event::Finished { .. } => Some(false),
+            Event::Failed { error, .. } => panic!("{error}"),
+            _ => None,
+        };
+        assert_eq!(sender.until(is_busy).await, others == TRANSFERS_MAX);
+        if others == TRANSFERS_MAX {
+            drop(said);
+            sender.finished().await;
+        }
+        memory.only().assert_is(&pattern);
+    }
+}
+
+#[tokio::test]
+async fn all_senders_together_are_asked_to_keep_to_the_limit() {
+    const LIMIT: u64 = 1_000_001;
+    let own = Options { limit_down: Some(LIMIT), ..options() };
+    let (_r, events) = bulk::receive(own, Peers::Listen(by_ticket(SECRET, 2)), Memory::new()).unwrap();
+    let address = Ear::new(events).listening().await;
+    let limit = |message: &Message| match message {
+        Message::Limit(limit) => Some(*limit),
+        _ => None,
+    };
+    let offers = |transfer, name: &[u8]| {
+        [Message::Offer(Offer { transfer, ..offer(0, &folder(name)) }), Message::Entries(folder(name))]
+    };
+    let (one, other) = (Liar::new(), Liar::new());
+    let mut first = one.say(address, true, &offers(1, b"first")).await;
+    assert_eq!(first.hear(limit).await, LIMIT);
+    let mut second = other.say(address, true, &offers(2, b"second")).await;
+    assert_eq!((second.hear(limit).await, first.hear(limit).await), (LIMIT / 2, LIMIT / 2));
+    drop(second);
+    assert_eq!(first.hear(limit).await, LIMIT);
+}
+
+#[tokio::test]
+#[ignore = "waits twenty seconds for what does not come"]
+async fn who_is_not_ready_and_who_opens_no_path_is_waited_for_and_that_is_told() {
+    for (messages, what) in [(&[][..], Waiting::Ready), (&[Message::Ready][..], Waiting::NoPath)] {
+        let pattern = Pattern::new(100_000, 4);
+        let (_s, events) = bulk::send(options(), Peers::Listen(by_ticket(SECRET, 1)), pattern).unwrap();
+        let mut sender = Ear::new(events);
+        let liar = Liar::new();
+        let _said = liar.say(sender.listening().await, false, messages).await;
+        let heard = sender.until(|event| match event {
+            Event::Waiting { what, .. } => Some(what.clone()),
+            Event::Failed { error, .. } => panic!("{error}"),
+            _ => None,
+        });
+        assert_eq!(heard.await, what);
+    }
+}
+
+#[tokio::test]
+async fn who_says_twice_what_it_kept_is_found_out() {
+    for (ranges, is_true) in [([0..1, 2..3], true), ([0..2, 1..3], false)] {
+        let pattern = Pattern::new(5 << 20, 4);
+        let (_s, events) = bulk::send(options(), Peers::Listen(by_ticket(SECRET, 1)), pattern).unwrap();
+        let mut sender = Ear::new(events);
+        let kept = ranges.map(|range| Message::Kept(vec![range]));
+        let messages = [&kept[..], &[Message::Ready]].concat();
+        let liar = Liar::new();
+        let _said = liar.say(sender.listening().await, false, &messages).await;
+        let is_offered = sender.until(|event| match event {
+            Event::Offered { kept_bytes, .. } => {
+                assert_eq!(*kept_bytes, 2 << 20);
+                Some(true)
+            }
+            Event::Failed { .. } => Some(false),
+            _ => None,
+        });
+        assert_eq!(is_offered.await, is_true);
+    }
 }

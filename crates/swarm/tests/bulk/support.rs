@@ -69,17 +69,21 @@ impl Source for Pattern {
     }
 }
 
+/// What is done before something is finished, and whether it may be.
+pub(crate) type BeforeFinish = Arc<dyn Fn() -> Result<(), DestinationError> + Send + Sync>;
+
 /// What is received, and what outlives a receiver: what a disk would have.
 pub(crate) struct Memory {
     pub(crate) contents: Mutex<HashMap<[u8; 32], Arc<Place>>>,
     pub(crate) refuses: bool,
     /// Of each content, until more is made.
     pub(crate) room: u64,
+    pub(crate) before_finish: Option<BeforeFinish>,
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        Self { contents: Mutex::default(), refuses: false, room: u64::MAX }
+        Self { contents: Mutex::default(), refuses: false, room: u64::MAX, before_finish: None }
     }
 }
 
@@ -89,6 +93,7 @@ pub(crate) struct Place {
     pub(crate) finished: Mutex<Option<Receipt>>,
     /// Writes beyond so many bytes find no room, while it is set.
     pub(crate) room: AtomicU64,
+    before_finish: Option<BeforeFinish>,
 }
 
 /// One opening of a place.
@@ -123,6 +128,7 @@ impl Destinations for Memory {
                 kept: Mutex::new(ChunkSet::new(tree::span_count(len))),
                 finished: Mutex::default(),
                 room: AtomicU64::new(self.room),
+                before_finish: self.before_finish.clone(),
             })
         });
         Ok(Arc::new(Opened(place.clone())))
@@ -153,6 +159,7 @@ impl Destination for Opened {
     }
 
     fn finish(&self, receipt: &Receipt) -> Result<(), DestinationError> {
+        self.0.before_finish.as_ref().map_or(Ok(()), |before| before())?;
         *self.0.finished.lock().unwrap() = Some(receipt.clone());
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_hercules::wire::PATHS_MAX;
 use anabranch_hercules::wire::message::{Message, Offer};
-use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Secret};
+use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Head, Secret};
 use anabranch_hercules::{Arrived, CONTROL_PACKET_MAX, ChunkSet, Misbehaviour, Receiver, ReceiverEvent, Refused, tree};
 use anabranch_transport::datagram::{self, Packet};
 use tokio::sync::mpsc::UnboundedSender;
@@ -22,6 +22,11 @@ use crate::hercules::events::TransferError;
 /// each time, up to the longest.
 const KNOCK_WAIT_MIN: Duration = Duration::from_millis(20);
 const KNOCK_WAIT_MAX: Duration = Duration::from_secs(1);
+/// So long packets wait in the sockets for memory, as a disk may stall for a moment; then those of the transfer that has none are dropped,
+/// since QUIC shares the sockets ...
+const FULL_MAX: Duration = Duration::from_secs(1);
+/// ... and so do other transfers, if there are any: their paths do not count as silent by then.
+const FULL_AMONG_OTHERS_MAX: Duration = Duration::from_millis(200);
 /// A path by which nothing came for so long is down, as far as a receiver can tell: the sender marks one each second.
 const SILENCE: Duration = Duration::from_secs(4);
 
@@ -34,6 +39,9 @@ pub(super) struct Incoming {
     news: UnboundedSender<News>,
     /// Everything is verified; told once it is recorded too.
     complete: Option<[u8; 32]>,
+    /// There has been no memory for packets since then, and whether they are dropped.
+    full_since: Option<Instant>,
+    is_dropping: bool,
     over: bool,
 }
 
@@ -77,6 +85,8 @@ impl Incoming {
             paths: std::array::from_fn(|_| Slot::default()),
             news,
             complete: None,
+            full_since: None,
+            is_dropping: false,
             over: false,
         })
     }
@@ -106,13 +116,23 @@ impl Incoming {
         }
     }
 
-    /// Whether there is memory for a call's worth of packets.
-    pub(super) fn has_room(&mut self) -> bool {
-        self.over || self.disk.has_room()
+    /// From now on in at most so many bytes of memory.
+    pub(super) fn set_memory(&mut self, memory_bytes: u64) {
+        self.disk.set_memory(memory_bytes);
+    }
+
+    /// Whether a call's worth of packets may be taken from the sockets: there is memory for them, or has not been any for so long that they
+    /// are dropped. `is_alone`: there are no other transfers.
+    pub(super) fn may_receive(&mut self, now: Instant, is_alone: bool) -> bool {
+        let is_full = !self.over && !self.disk.has_room();
+        let max = if is_alone { FULL_MAX } else { FULL_AMONG_OTHERS_MAX };
+        self.full_since = is_full.then(|| self.full_since.unwrap_or(now));
+        self.is_dropping = self.full_since.is_some_and(|since| now >= since + max);
+        !is_full || self.is_dropping
     }
 
     pub(super) fn on_data(&mut self, head: &[u8; DATA_HEAD_LEN], body: &mut [u8], now: Instant) {
-        if self.over {
+        if self.over || self.is_dropping || !self.has_place(head) {
             return;
         }
         match self.core.on_data(head, body, now) {
@@ -134,7 +154,18 @@ impl Incoming {
         }
     }
 
+    /// Whether there is memory for this packet, as far as its head is true; what makes no sense is for the core to judge.
+    fn has_place(&self, head: &[u8; DATA_HEAD_LEN]) -> bool {
+        let Ok(fields) = Head::peek(head) else { return true };
+        let start = fields.chunk.saturating_mul(self.chunk_len as u64);
+        start >= self.content_len || self.disk.has_place(start)
+    }
+
     pub(super) fn on_control(&mut self, packet: &mut [u8], from: &From<'_>, now: Instant) {
+        // An answer to a mark would say that all data is lost and nothing else, as of a path that swallows long packets.
+        if self.is_dropping {
+            return;
+        }
         match self.core.on_datagram(packet, now) {
             Ok(Arrived::Control { path } | Arrived::Chunk { path, .. }) => {
                 let slot = &mut self.paths[usize::from(path)];
@@ -178,6 +209,10 @@ impl Incoming {
         }
         for index in 0..PATHS_MAX {
             let slot = &mut self.paths[index];
+            if self.is_dropping {
+                // Who does not listen has not been told anything.
+                slot.heard = slot.heard.map(|_| now);
+            }
             if slot.is_up && slot.heard.is_some_and(|heard| now >= heard + SILENCE) {
                 slot.is_up = false;
                 let reason = "nothing comes by it".to_owned();
@@ -245,5 +280,142 @@ impl Incoming {
             paths: paths.collect(),
         };
         let _ = self.news.send(News::Progress(measured));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use anabranch_hercules::wire::receipt::Receipt;
+    use anabranch_hercules::wire::seal::{Kind, SECRET_LEN, Sealer};
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    use super::*;
+    use crate::hercules::content::DestinationError;
+    use crate::hercules::engine::poll;
+
+    const CHUNK_LEN: u16 = 16_384;
+    const CONTENT_LEN: u64 = 16 << 20;
+
+    /// A disk that takes nothing while the test holds this.
+    #[derive(Default)]
+    struct Stuck(Mutex<()>);
+
+    impl Destination for Stuck {
+        fn kept(&self) -> ChunkSet {
+            ChunkSet::new(0)
+        }
+
+        fn write(&self, _: u64, _: &[u8]) -> Result<(), DestinationError> {
+            drop(self.0.lock().unwrap());
+            Ok(())
+        }
+
+        fn read(&self, _: u64, _: &mut [u8]) -> Result<(), DestinationError> {
+            Ok(())
+        }
+
+        fn span_kept(&self, _: u64, _: &[u8; 32]) -> Result<(), DestinationError> {
+            Ok(())
+        }
+
+        fn finish(&self, _: &Receipt) -> Result<(), DestinationError> {
+            Ok(())
+        }
+    }
+
+    struct Bench {
+        incoming: Incoming,
+        news: UnboundedReceiver<News>,
+        sealer: Sealer,
+        number: u64,
+        now: Instant,
+    }
+
+    impl Bench {
+        /// With memory for four pages.
+        fn to(disk: &Arc<Stuck>) -> Self {
+            let offer = Offer {
+                transfer: 1,
+                chunk_len: CHUNK_LEN,
+                content_len: CONTENT_LEN,
+                manifest_len: 0,
+                manifest_hash: [0; 32],
+            };
+            let (secret, now) = (Secret::new(1, &[1; SECRET_LEN]), Instant::now());
+            let destination: Arc<dyn Destination> = Arc::clone(disk) as _;
+            let (told, news) = unbounded_channel();
+            let (waker, _) = poll::waker().unwrap();
+            let claimed = ChunkSet::new(0);
+            let incoming = Incoming::new(offer, &secret, claimed, &destination, 4 << 20, &waker, told, now).unwrap();
+            Self { incoming, news, sealer: Sealer::new(&secret, Kind::Data, 0), number: 0, now }
+        }
+
+        /// A chunk comes; whether it is taken.
+        fn chunk(&mut self, chunk: u64) -> bool {
+            let (mut head, mut body) = ([0; DATA_HEAD_LEN], vec![7; CHUNK_LEN.into()]);
+            self.sealer.seal_chunk(self.number, chunk, &mut body, &mut head);
+            self.number += 1;
+            let before = self.incoming.core.progress().0;
+            self.incoming.on_data(&head, &mut body, self.now);
+            self.incoming.core.progress().0 > before
+        }
+
+        /// Chunks come in order until there is no memory for more; how many.
+        fn fill(&mut self) -> u64 {
+            let mut chunk = 0;
+            while self.incoming.may_receive(self.now, true) {
+                assert!(self.chunk(chunk) && chunk < CONTENT_LEN / u64::from(CHUNK_LEN));
+                chunk += 1;
+            }
+            chunk
+        }
+    }
+
+    #[test]
+    fn where_there_is_no_memory_packets_wait_for_a_moment_and_then_are_dropped() {
+        let disk = Arc::<Stuck>::default();
+        let held = disk.0.lock().unwrap();
+        let mut bench = Bench::to(&disk);
+        let next = bench.fill();
+        assert!(next * u64::from(CHUNK_LEN) > 2 << 20, "{next} chunks came");
+        for (is_alone, max) in [(false, FULL_AMONG_OTHERS_MAX), (true, FULL_MAX)] {
+            let began = bench.incoming.full_since.unwrap();
+            assert!(!bench.incoming.may_receive(began + max - Duration::from_millis(1), is_alone));
+            assert!(bench.incoming.may_receive(began + max, is_alone) && !bench.chunk(next));
+        }
+        // The disk takes something again.
+        drop(held);
+        let began = Instant::now();
+        while bench.incoming.is_dropping && began.elapsed() < Duration::from_secs(20) {
+            bench.incoming.drive(bench.now);
+            assert!(bench.incoming.may_receive(bench.now + FULL_MAX, true));
+            std::thread::yield_now();
+        }
+        assert!(bench.chunk(next), "the same comes again, and is taken");
+    }
+
+    #[test]
+    fn a_path_whose_packets_are_dropped_is_not_taken_for_silent() {
+        let disk = Arc::<Stuck>::default();
+        for is_full in [true, false] {
+            let held = is_full.then(|| disk.0.lock().unwrap());
+            let mut bench = Bench::to(&disk);
+            let slot = &mut bench.incoming.paths[0];
+            (slot.is_up, slot.heard) = (true, Some(bench.now));
+            if is_full {
+                bench.fill();
+            }
+            for _ in 0..10 {
+                bench.now += SILENCE / 2;
+                assert!(bench.incoming.may_receive(bench.now, true));
+                bench.incoming.drive(bench.now);
+            }
+            let mut news = std::iter::from_fn(|| bench.news.try_recv().ok());
+            let is_down = news.any(|news| matches!(news, News::PathDown { .. } | News::AllPathsDown));
+            assert_eq!(is_down, !is_full);
+            drop(held);
+        }
     }
 }

@@ -86,6 +86,11 @@ pub(super) enum Command {
         one: u8,
         other: u8,
     },
+    /// A path of a sender shares a bottleneck with no other, as far as is known.
+    Separate {
+        id: Id,
+        index: u8,
+    },
     /// A path goes another way.
     Reroute {
         id: Id,
@@ -267,17 +272,18 @@ impl Engine {
                 }
             }
             Command::Receive { offer, secret, claimed, destination, news } => {
-                let memory_bytes = self.common.memory_bytes;
                 if self.receivers.contains_key(&offer.transfer) {
                     let reason = "this number of a transfer is taken here: begin again".to_owned();
                     let _ = news.send(News::Failed(TransferError::Refused(reason)));
                     return;
                 }
+                let memory_bytes = self.common.memory_bytes;
                 let begun =
                     Incoming::new(offer, &secret, claimed, &destination, memory_bytes, &self.waker, news.clone(), now);
                 match begun {
                     Ok(incoming) => {
                         self.receivers.insert(offer.transfer, incoming);
+                        self.divide_memory();
                     }
                     Err(error) => {
                         let _ = news.send(News::Failed(error));
@@ -297,6 +303,11 @@ impl Engine {
             Command::Couple { id, one, other } => {
                 if let Some(sender) = self.senders.get_mut(&id.transfer).filter(|_| id.sends) {
                     sender.couple(one, other);
+                }
+            }
+            Command::Separate { id, index } => {
+                if let Some(sender) = self.senders.get_mut(&id.transfer).filter(|_| id.sends) {
+                    sender.separate(index);
                 }
             }
             Command::Reroute { id, index, route } => {
@@ -327,6 +338,7 @@ impl Engine {
                 } else {
                     self.receivers.remove(&id.transfer);
                 }
+                self.divide_memory();
             }
             Command::Stop => {}
         }
@@ -345,10 +357,21 @@ impl Engine {
             let (source, hashing) = (Arc::clone(source), hashing.clone());
             let store = Store::start(source, offer.chunk_len, memory, hashing, self.waker.clone());
             place.insert(store.map_err(|error| TransferError::Unreachable(error.to_string()))?);
+            self.divide_memory();
         }
         let congestion = self.common.congestion;
         self.senders.insert(offer.transfer, Outgoing::new(offer, secret, congestion, news.clone(), now)?);
         Ok(())
+    }
+
+    /// All that is received has the memory of one, and so have all stores: each an even part.
+    fn divide_memory(&mut self) {
+        let memory = self.common.memory_bytes;
+        let part = |count: usize| memory / count.max(1) as u64;
+        let of_receiver = part(self.receivers.len());
+        self.receivers.values_mut().for_each(|receiver| receiver.set_memory(of_receiver));
+        let of_store = part(self.stores.len());
+        self.stores.values_mut().for_each(|store| store.set_memory(of_store));
     }
 
     /// One look at every socket. Whether there may be more.

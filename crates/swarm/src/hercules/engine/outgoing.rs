@@ -107,6 +107,10 @@ impl Outgoing {
         self.core.couple(one, other);
     }
 
+    pub(super) fn separate(&mut self, index: u8) {
+        self.core.set_group(index, Some(index.into()));
+    }
+
     pub(super) fn set_route(&mut self, index: u8, route: Route, ports: &[Port]) {
         let Some(slot) = self.paths.get_mut(usize::from(index)) else { return };
         slot.sender = ports.get(route.port).and_then(|port| port.sender(&route.path));

@@ -79,8 +79,12 @@ pub(super) fn receive(
     receivers: &mut BTreeMap<u32, Incoming>,
 ) -> bool {
     for _ in 0..CALLS_PER_TURN {
-        if !receivers.values_mut().all(Incoming::has_room) {
-            // What comes waits in the socket until the disk has taken some.
+        // What comes waits in the socket until the disk has taken some, for a moment. Each is asked: it may be the moment's end for it.
+        let (mut is_any_full, is_alone) = (false, receivers.len() + senders.len() == 1);
+        for receiver in receivers.values_mut() {
+            is_any_full |= !receiver.may_receive(now, is_alone);
+        }
+        if is_any_full {
             return false;
         }
         let Some(Port { socket, receiver, inlet }) = ports.get_mut(at) else { return false };

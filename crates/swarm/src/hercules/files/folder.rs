@@ -10,33 +10,33 @@
 use std::collections::HashMap;
 use std::fs::{File, FileTimes, Permissions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use anabranch_content::storage::span_journal::{Identity, JOURNAL_LEN_MAX, Journal, Record, Writer, hash_records};
+use anabranch_content::storage::span_journal::{Identity, Journal, Record, hash_records};
 use anabranch_content::storage::{Below, CHECKPOINT_INTERVAL, Places, Preallocate, Runs, boot_id, data_runs, reserve};
 use anabranch_hercules::wire::manifest::{EXTENTS_MAX, Piece};
 use anabranch_hercules::wire::receipt::Receipt;
 use anabranch_hercules::{ChunkSet, tree};
 
 use super::super::content::{Destination, DestinationError, Destinations, Offered, Placed, Refusal};
+use super::log::{Log, begin_journal, journal_name, other_journals, read_journal};
 use super::place::{self, ABSENT, ALIKE, Before, DONE, MADE, STALE};
 use super::plan::{Kind, Plan};
 use super::system_time;
 
 /// Files that are synced one by one; with more of them the whole file system is, in one call.
 const SYNCED_ALONE_MAX: usize = 64;
-/// How far ahead a lease reaches. It is renewed when half of it is gone.
-const LEASE_NS: i64 = 10_000_000_000;
-/// File systems stamp files by a clock that lags behind ours.
-const CLOCK_LAG_NS: i64 = 1_000_000_000;
-/// Bytes of the first name in the journal's: the rest must fit into 255, too.
-const JOURNAL_NAME_LEN: usize = 180;
+/// No run of the machine: what counts for it is what is on the disk.
+const NO_BOOT: [u8; 16] = [0; 16];
 /// Bytes copied at once.
 const COPY_LEN: usize = 1 << 20;
+/// What errors call the journal.
+const RECORD: &str = "the record of what was received";
 /// A file's mode while it is being made.
 const OWNER_WRITES: u32 = 0o200;
 
@@ -124,30 +124,6 @@ impl Dirty {
     }
 }
 
-/// The journal as it is on disk.
-#[derive(Debug)]
-struct Log {
-    file: File,
-    writer: Writer,
-    len: u64,
-    /// Records of kept spans in it.
-    kept: u64,
-    lease_until: i64,
-}
-
-impl Log {
-    fn append(&mut self, records: &[Record]) -> io::Result<()> {
-        use std::os::unix::fs::FileExt;
-        let mut writer = self.writer;
-        let bytes: Vec<u8> = records.iter().flat_map(|record| writer.record(record)).collect();
-        // One that was written by half is written over by the next.
-        self.file.write_all_at(&bytes, self.len)?;
-        (self.writer, self.len) = (writer, self.len + bytes.len() as u64);
-        self.kept += records.iter().filter(|record| matches!(record, Record::Kept(_))).count() as u64;
-        Ok(())
-    }
-}
-
 impl Received {
     pub(super) fn open(folder: &Path, options: &FolderOptions, offered: Offered) -> Result<Self, String> {
         let at_folder = |error: io::Error| {
@@ -180,10 +156,7 @@ impl Received {
         let journal_name = journal_name(&tops, &identity);
         let before = read_journal(&below, &journal_name, &identity);
         let spans = tree::span_count(content_len);
-        let mut kept = ChunkSet::new(spans);
-        for run in before.iter().flat_map(|before| before.kept(identity.boot)) {
-            kept.insert_range(run.start.min(spans)..run.end.min(spans));
-        }
+        let (kept, on_disk) = kept_before(before.as_ref(), &identity, spans);
         let pieces = |span| plan.layout.pieces(tree::span_bytes(content_len, span));
         let mut has_kept = vec![false; plan.nodes.len()];
         for run in kept.runs(0..spans).collect::<Vec<_>>() {
@@ -219,12 +192,11 @@ impl Received {
                 }
             }
         }
-        let synced = before.as_ref().is_some_and(|before| before.identity.boot != identity.boot);
         let leases = leases.unwrap_or_default();
         let mut hashes = before.as_ref().map(Journal::hashes).unwrap_or_default();
         drop(before);
         hashes.retain(|span, _| believed.contains(*span));
-        let log = begin_journal(&below, &journal_name, &identity, (&believed, &hashes), synced, &leases);
+        let log = begin_journal(&below, &journal_name, &identity, (&believed, &hashes), &on_disk, &leases);
         let log = log.map_err(at_folder)?;
         for other in others.iter().filter(|_| options.overwrite) {
             // What it was about is overwritten now. Left behind, it is in nobody's way.
@@ -393,8 +365,9 @@ impl Received {
         tolerate(file.set_permissions(Permissions::from_mode(wanted)))
     }
 
-    /// What takes no bytes, and what several writes filled.
+    /// What takes no bytes, and what several writes filled. What it does to files falls into the lease, too.
     fn finish_node(&self, number: u32) -> io::Result<()> {
+        lock(&self.journal).renew_lease()?;
         let node = &self.plan.nodes[number as usize];
         let state = &self.states[number as usize];
         let path = self.plan.path(number);
@@ -455,10 +428,10 @@ impl Received {
             let attributed = opened.and_then(|folder| self.attribute(&folder, number, false));
             attributed.map_err(|error| failed(number, error))?;
         }
-        self.sync().map_err(|error| failed_at("what was received", error))?;
+        self.sync()?;
         match self.below.unlink(&self.journal_name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed_at("the record of what was received", error));
+                return Err(failed_at(RECORD, error));
             }
             _ => {}
         }
@@ -467,18 +440,29 @@ impl Received {
     }
 
     /// Forces to the disk what was written, then notes that it is there.
-    fn sync(&self) -> io::Result<()> {
+    pub(super) fn sync(&self) -> Result<(), DestinationError> {
+        // In this order: what is kept by now was noted as written before.
+        let kept = lock(&self.journal).kept();
         let dirty = std::mem::take(&mut *lock(&self.dirty));
-        let kept = lock(&self.journal).kept;
-        let synced = self.sync_written(&dirty);
-        if synced.is_err() {
-            // What failed once is not made good by a sync that does not.
-            *lock(&self.dirty) = Dirty { nodes: Vec::new(), many: true };
+        if let Err(error) = self.sync_written(&dirty) {
+            return Err(self.distrust(&error));
         }
-        synced?;
-        let mut log = lock(&self.journal);
-        log.append(&[Record::Synced(kept)])?;
-        log.file.sync_data()
+        lock(&self.journal).note_synced(kept).map_err(|error| failed_at(RECORD, error))
+    }
+
+    /// A sync failed: nobody knows what is on the disk of what was written since the last one that did not, and what failed once is not
+    /// made good by a sync that does not fail: the kernel may have given up what it could not write. So none of that counts, it is not
+    /// gone on with here, and whoever begins again has it come and be written again.
+    fn distrust(&self, error: &io::Error) -> DestinationError {
+        *lock(&self.dirty) = Dirty { nodes: Vec::new(), many: true };
+        let voided = lock(&self.journal).void();
+        let told = match voided {
+            Ok(()) => format!("the disk did not take it: {error}; begin again, and what may be lost of it comes again"),
+            Err(other) => {
+                format!("the disk did not take it: {error}; nor its record: {other}; delete both, and begin again")
+            }
+        };
+        DestinationError::Io { name: "what was received".to_owned(), source: io::Error::new(error.kind(), told) }
     }
 
     fn sync_written(&self, dirty: &Dirty) -> io::Result<()> {
@@ -498,18 +482,6 @@ impl Received {
             sync_folder(&self.below.read(&self.plan.path(folder))?)?;
         }
         sync_folder(&self.below.read(Path::new("."))?)
-    }
-
-    /// Before a write: it will fall into the lease.
-    fn renew_lease(&self) -> io::Result<()> {
-        let now = now_ns();
-        let mut log = lock(&self.journal);
-        let (from, until) = (now - CLOCK_LAG_NS, now + LEASE_NS);
-        if log.lease_until - now < LEASE_NS / 2 {
-            log.append(&[Record::Lease(from, until)])?;
-            log.lease_until = until;
-        }
-        Ok(())
     }
 
     fn failed(&self, number: u32, error: io::Error) -> DestinationError {
@@ -533,7 +505,7 @@ impl Destination for Received {
     }
 
     fn write(&self, offset: u64, mut bytes: &[u8]) -> Result<(), DestinationError> {
-        self.renew_lease().map_err(|error| failed_at("the record of what was received", error))?;
+        lock(&self.journal).renew_lease().map_err(|error| failed_at(RECORD, error))?;
         for piece in self.plan.layout.pieces(offset..offset + bytes.len() as u64) {
             let (now, rest) = bytes.split_at(piece.len as usize);
             let written = self.write_piece(&piece, now);
@@ -561,7 +533,6 @@ impl Destination for Received {
     }
 
     fn span_kept(&self, span: u64, hash: &[u8; 32]) -> Result<(), DestinationError> {
-        let failed = |error| failed_at("the record of what was received", error);
         // What was there before is not ours because some of it is right. It is found and compared again.
         let is_alike =
             |piece: Piece| self.states[self.plan.node_of(piece.entry) as usize].load(Ordering::Acquire) == ALIKE;
@@ -569,12 +540,13 @@ impl Destination for Received {
             return Ok(());
         }
         let [first, second] = hash_records(hash);
-        lock(&self.journal).append(&[Record::Kept(span..span + 1), first, second]).map_err(failed)?;
+        let records = [Record::Kept(span..span + 1), first, second];
+        lock(&self.journal).append(&records).map_err(|error| failed_at(RECORD, error))?;
         // Whoever comes while another syncs has nothing to wait for.
         if let Ok(mut last) = self.syncing.try_lock()
             && last.elapsed() >= CHECKPOINT_INTERVAL
         {
-            self.sync().map_err(|error| failed_at("what was received", error))?;
+            self.sync()?;
             *last = Instant::now();
         }
         Ok(())
@@ -585,91 +557,27 @@ impl Destination for Received {
     }
 }
 
+/// Of `spans`, those that were kept before and count now; and of these, those that are on the disk for certain.
+fn kept_before(before: Option<&Journal>, identity: &Identity, spans: u64) -> (ChunkSet, ChunkSet) {
+    let (mut kept, mut on_disk) = (ChunkSet::new(spans), ChunkSet::new(spans));
+    let Some(before) = before else { return (kept, on_disk) };
+    let within = |run: Range<u64>| run.start.min(spans)..run.end.min(spans);
+    before.kept(NO_BOOT).into_iter().for_each(|run| _ = on_disk.insert_range(within(run)));
+    // One that came once more since then is half the old one, half the new one, after a power cut.
+    before.unsynced().into_iter().for_each(|run| _ = on_disk.remove_range(within(run)));
+    let is_same_run = before.identity.boot == identity.boot && identity.boot != NO_BOOT;
+    if !is_same_run {
+        return (on_disk.clone(), on_disk);
+    }
+    before.kept(identity.boot).into_iter().for_each(|run| _ = kept.insert_range(within(run)));
+    (kept, on_disk)
+}
+
 pub(super) fn failed_at(name: &str, error: io::Error) -> DestinationError {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => DestinationError::Full(format!("no room for {name}: the disk is full")),
         _ => DestinationError::Io { name: name.to_owned(), source: error },
     }
-}
-
-/// `.<first name>-<first 8 hex digits of the manifest's hash>.anabranch-receive`: hidden, and never sent itself.
-fn journal_name(tops: &[PathBuf], identity: &Identity) -> PathBuf {
-    let first = tops.first().map(|top| top.to_string_lossy().into_owned()).unwrap_or_default();
-    let [a, b, c, d, ..] = identity.manifest;
-    let first = &first[..first.floor_char_boundary(JOURNAL_NAME_LEN)];
-    format!(".{first}-{a:02x}{b:02x}{c:02x}{d:02x}.anabranch-receive").into()
-}
-
-/// The journal of this transfer, if there is one.
-fn read_journal(below: &Below, name: &Path, identity: &Identity) -> Option<Journal> {
-    use std::io::Read;
-    let file = below.read(name).ok()?;
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    file.take(JOURNAL_LEN_MAX).read_to_end(&mut bytes).ok()?;
-    let journal = Journal::parse(&bytes)?;
-    let is_ours = (journal.identity.manifest, journal.identity.key) == (identity.manifest, identity.key);
-    is_ours.then_some(journal)
-}
-
-/// Begins a journal anew, with what is believed of the one before. `synced`: all of that is on the disk.
-fn begin_journal(
-    below: &Below,
-    name: &Path,
-    identity: &Identity,
-    (believed, hashes): (&ChunkSet, &HashMap<u64, [u8; 32]>),
-    synced: bool,
-    leases: &[(i64, i64)],
-) -> io::Result<Log> {
-    use std::io::Write;
-    let fresh = name.with_extension("anabranch-receive-new");
-    let (mut writer, mut bytes) = Writer::begin(identity);
-    let mut kept = 0;
-    for run in believed.runs(0..believed.limit()) {
-        // Hashes stand behind the record, one for each of its spans.
-        let mut at = run.start;
-        while at < run.end {
-            let is_known = hashes.contains_key(&at);
-            let end = (at..run.end).find(|span| hashes.contains_key(span) != is_known).unwrap_or(run.end);
-            bytes.extend(writer.record(&Record::Kept(at..end)));
-            kept += 1;
-            for hash in (at..end).filter_map(|span| hashes.get(&span)) {
-                hash_records(hash).iter().for_each(|record| bytes.extend(writer.record(record)));
-            }
-            at = end;
-        }
-    }
-    if synced {
-        bytes.extend(writer.record(&Record::Synced(kept)));
-    }
-    match below.unlink(&fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = below.create(&fresh, 0o600)?;
-    let until = now_ns() + LEASE_NS;
-    let leases = leases.iter().copied().chain([(now_ns() - CLOCK_LAG_NS, until)]);
-    leases.for_each(|(from, until)| bytes.extend(writer.record(&Record::Lease(from, until))));
-    let written = file.write_all(&bytes).and_then(|()| file.sync_data()).and_then(|()| below.replace(&fresh, name));
-    written.inspect_err(|_| {
-        // What is half written is of no use, and takes room where there is none.
-        let _ = below.unlink(&fresh);
-    })?;
-    Ok(Log { file, writer, len: bytes.len() as u64, kept, lease_until: until })
-}
-
-/// Journals of other transfers to the first of these places, or of this one's earlier states.
-fn other_journals(below: &Below, ours: &Path, tops: &[PathBuf]) -> Vec<PathBuf> {
-    let Some(top) = tops.first() else { return Vec::new() };
-    let (before, after) = (format!(".{}-", top.display()), ".anabranch-receive");
-    // `-`, eight digits.
-    let is_one = |name: &str| name.len() == before.len() + 8 + after.len();
-    let found = std::fs::read_dir(below.path()).into_iter().flatten().flatten();
-    let names = found.filter_map(|item| item.file_name().into_string().ok());
-    let others = names.filter(|name| name.starts_with(&before) && name.ends_with(after) && is_one(name));
-    others.map(PathBuf::from).filter(|name| name != ours).collect()
 }
 
 /// Bits that the process's umask takes from the modes of new files.
@@ -697,11 +605,6 @@ fn sync_folder(folder: &File) -> io::Result<()> {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
         synced => synced,
     }
-}
-
-fn now_ns() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

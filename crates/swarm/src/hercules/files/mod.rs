@@ -7,15 +7,17 @@
 //! | `plan` | a manifest's names made safe, and where each lies |
 //! | `place` | looks at what is there already: what is ours and can be gone on with, what is in the way |
 //! | `folder` | a folder that content is received into: kept spans, modes, times, holes |
+//! | `log` | the record beside it of what was kept |
 //!
 //! # What is promised
 //!
 //! - Nothing is written outside the folder: links are never followed below it, and a link that is received leads nowhere outside of
 //!   what was received. Nothing that is there is overwritten, unless the user says so.
 //! - `kill -9` loses the spans that were not verified yet; a power cut, those of the last half minute, too.
-//! - What was verified and then changed by others is fetched again.
+//! - What was verified and then changed by others is fetched again; so is what was written since the last sync, where a sync fails.
 
 mod folder;
+mod log;
 mod place;
 mod plan;
 mod scan;

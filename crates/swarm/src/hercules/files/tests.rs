@@ -455,6 +455,47 @@ fn what_is_overwritten_keeps_its_other_names() {
 }
 
 #[test]
+fn what_a_failed_sync_may_have_lost_comes_again() {
+    let (from, to) = (scratch(), scratch());
+    let top = from.path().join("top");
+    fs::create_dir(&top).unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(top.join(name), vec![name.as_bytes()[0]; 2 << 20]).unwrap();
+    }
+    let source = source(&top);
+    let put = |to: &folder::Received, span: u64| {
+        let mut content = vec![0; 1 << 20];
+        source.read(span << 20, &mut content).unwrap();
+        to.write(span << 20, &content).unwrap();
+        to.span_kept(span, &tree::span_hash(source.content_len(), span, &content)).unwrap();
+    };
+    let open = || folder::Received::open(to.path(), &FolderOptions::default(), offered(&source)).unwrap();
+    let kept = |received: &folder::Received| (0..6).filter(|span| received.kept().contains(*span)).collect::<Vec<_>>();
+    let received = open();
+    [0, 1].iter().for_each(|span| put(&received, *span));
+    received.sync().unwrap();
+    (2..6).for_each(|span| put(&received, span));
+    // A file that is gone is as one that the disk does not take.
+    let (there, aside) = (to.path().join("top/c"), to.path().join("aside"));
+    fs::rename(&there, &aside).unwrap();
+    let error = received.sync().unwrap_err().to_string();
+    assert!(error.contains("the disk did not take it"), "{error}");
+    // From here on nothing is vouched for, though the disk works again.
+    fs::rename(&aside, &there).unwrap();
+    assert!(received.span_kept(2, &[0; 32]).is_err() && received.sync().is_err());
+    assert!(received.finish(&receipt()).is_err());
+    drop(received);
+    let received = open();
+    assert_eq!((kept(&received), received.claimed().len()), (vec![0, 1], 0));
+    let mut random = Rng::with_seed(6);
+    assert_eq!(transfer(&source, &received, &mut random, usize::MAX), 4);
+    received.finish(&receipt()).unwrap();
+    drop(received);
+    assert_eq!(list(&top), list(&to.path().join("top")));
+    assert_eq!(fs::read_dir(to.path()).unwrap().count(), 1, "no record is left");
+}
+
+#[test]
 fn another_state_of_the_same_thing_is_noticed() {
     let (from, to) = (scratch(), scratch());
     let top = from.path().join("top");
