@@ -4,9 +4,9 @@
 //! product of the wires used here. The pin is on the routes: a namespace may not choose an algorithm that the machine's
 //! owner did not allow to everybody, but a route may. Root is needed; [`available`] says whether it is worth trying.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -81,19 +81,14 @@ impl Namespace {
     pub fn named(name: String) -> Result<Self> {
         run(Command::new("ip").args(["netns", "add", &name]))?;
         let made = Self { name };
-        run(made.command("ip").args(["link", "set", "lo", "up"]))?;
-        for network in ["127.0.0.0/8", "127.0.0.1"] {
-            let route = ["route", "replace", "local", network, "dev", "lo", "table", "local"];
-            let metrics = ["proto", "kernel", "scope", "host", "src", "127.0.0.1", "congctl", "cubic"];
-            run(made.command("ip").args(route).args(metrics))?;
-        }
-        let window = format!("4096 1048576 {TCP_WINDOW_BYTES_MAX}");
-        run(made.command("sysctl").args([
-            "-qw",
-            &format!("net.ipv4.tcp_rmem={window}"),
-            &format!("net.ipv4.tcp_wmem={window}"),
-            "net.ipv4.tcp_no_metrics_save=1",
-        ]))?;
+        // As few processes as there can be: networks have hundreds of namespaces.
+        let local = ["127.0.0.0/8", "127.0.0.1"].map(|network| {
+            format!(
+                "route replace local {network} dev lo table local proto kernel scope host src 127.0.0.1 congctl cubic\n"
+            )
+        });
+        made.ip_batch(&format!("link set lo up\n{}", local.concat()))?;
+        made.enter(tcp_settings)?;
         Ok(made)
     }
 
@@ -227,6 +222,17 @@ impl Drop for Namespace {
     }
 }
 
+/// Lets TCP's windows grow in the namespace that the thread is in, and every connection begin alike.
+fn tcp_settings() -> Result<()> {
+    let window = format!("4096 1048576 {TCP_WINDOW_BYTES_MAX}");
+    for (name, value) in [("tcp_rmem", window.as_str()), ("tcp_wmem", window.as_str()), ("tcp_no_metrics_save", "1")] {
+        let path = Path::new("/proc/sys/net/ipv4").join(name);
+        let what = || path.display().to_string();
+        fs::write(&path, value).map_err(|source| NetnsError::System { what: what(), source })?;
+    }
+    Ok(())
+}
+
 fn run(command: &mut Command) -> Result<()> {
     let output = command.stdin(Stdio::null()).output();
     let missing =
@@ -242,4 +248,29 @@ fn checked(command: &Command, status: &std::process::ExitStatus, said: &[u8]) ->
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let command = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     Err(NetnsError::Refused { command, said: String::from_utf8_lossy(said).trim().to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_namespace_has_its_loopback_and_settings_of_its_own() {
+        if !available() {
+            eprintln!("not run: namespaces need root");
+            return;
+        }
+        let made = Namespace::new().unwrap();
+        let said = |program: &str, words: &[&str]| {
+            let output = made.command(program).args(words).output().unwrap();
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        assert!(said("ip", &["link", "show", "lo"]).contains("UP"));
+        let routes = said("ip", &["route", "show", "table", "local"]);
+        assert_eq!(routes.matches("congctl cubic").count(), 2, "{routes}");
+        let read = |name: &str| said("cat", &[&format!("/proc/sys/net/ipv4/{name}")]);
+        let window = read("tcp_rmem").split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(window, format!("4096 1048576 {TCP_WINDOW_BYTES_MAX}"));
+        assert_eq!((read("tcp_wmem"), read("tcp_no_metrics_save").trim()), (read("tcp_rmem"), "1"));
+    }
 }

@@ -379,6 +379,9 @@ fn all_clients_fetch_in_a_plan() {
     // Chunks that the link is too narrow for.
     plan += "[[candidate]]\nname = \"long-chunks\"\nrouting = \"plain\"\nclient = \"anabranch-ppspp\"\n\
              flags = [\"--chunk-length\", \"8KiB\"]\n";
+    // Hosts have addresses that libtorrent exempts from its limits where nobody tells it otherwise.
+    plan += "[[candidate]]\nname = \"limited\"\nrouting = \"plain\"\nclient = \"libtorrent\"\n\
+             flags = [\"upload_rate_limit=200000\"]\n";
     plan += "[[must]]\nthat = \"goodput(libtorrent) < 20\"\n";
     fs::write(dir.path().join("clients.toml"), plan).unwrap();
     let mut command = lab(&["run", "clients.toml", "--jobs", "2"], dir.path());
@@ -387,10 +390,12 @@ fn all_clients_fetch_in_a_plan() {
     let runs = fs::read_to_string(dir.path().join("lab-results/clients/runs.jsonl")).unwrap_or_default();
     run.unwrap_or_else(|error| panic!("{error}\n{runs}"));
     let runs: Vec<Value> = runs.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(runs.len(), clients.len() + 1);
+    assert_eq!(runs.len(), clients.len() + 2);
     for run in &runs {
+        // 1 MB at 200 kB/s are five seconds on every machine; half of that leaves room for bursts.
+        let least = if run["cell"] == "swarm/limited/short" { 2.5 } else { 0.0 };
         assert!(
-            run["failed"].is_null() && run["peers"][1]["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0),
+            run["failed"].is_null() && run["peers"][1]["seconds"].as_f64().is_some_and(|seconds| seconds > least),
             "{run}"
         );
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anabranch_lab::bed::{BedError, Calibration};
+use anabranch_lab::bed::{BedError, Calibration, Measured};
 use anabranch_lab::compare;
 use anabranch_lab::plan::{Measure, Plan, Verdict};
 use anabranch_lab::sheet::{Sheet, markdown};
@@ -25,6 +25,9 @@ use crate::{run, system, units};
 const TELL_EVERY: Duration = Duration::from_secs(10);
 /// Directions of links that are named when they do not fit.
 const MISFITS_SHOWN: usize = 5;
+/// Why directions of links are not measured.
+const NOT_MEASURED: &str =
+    "without a limit, above 500 or below 0.1 Mbit/s, losing more than half, or the last of too many";
 
 /// Runs the command.
 pub(crate) fn run(flags: &LabFlags, chatter: Chatter) -> Result<Code, Failure> {
@@ -77,9 +80,7 @@ fn run_plans(flags: &LabRunFlags, chatter: Chatter) -> Result<Code, Failure> {
             sim.is_none()
         });
     }
-    for plan in &plans {
-        trial::chosen(plan, &options.only).map_err(|error| failure(&error))?;
-    }
+    trial::preflight(&plans, &options).map_err(|error| failure(&error))?;
     system::raise_open_files_limit();
     let cancel = Arc::new(AtomicBool::new(false));
     let mut screen = Screen::new(flags.json, chatter, Arc::clone(&cancel));
@@ -239,21 +240,16 @@ impl Screen {
     }
 
     fn calibrated(&self, calibration: &Calibration) -> Result<(), Failure> {
-        let (fitting, all) = (calibration.fitting(), calibration.measured.len());
+        let (fitting, all) = (calibration.fitting(), calibration.directions());
         output::line(format_args!(
-            "links measured: {fitting} of {all} directions have their rate and delay within 2 %"
+            "links measured: {fitting} of {all} directions have their rate, delay and loss within 2 %"
         ))?;
-        let misfits = calibration.measured.iter().filter(|each| !each.fits);
-        for each in misfits.take(MISFITS_SHOWN) {
-            self.chatter.note(format_args!(
-                "{}: {:.2} Mbit/s and {:.2} ms, not {:.2} and {:.2}: the machine is busy, or the network too fast for it",
-                each.link,
-                each.got_bps / 1e6,
-                each.got_delay.as_secs_f64() * 1e3,
-                each.rate_bps.map_or(f64::NAN, |rate| rate as f64 / 1e6),
-                each.delay.as_secs_f64() * 1e3
-            ));
+        let unknown = calibration.not_measured();
+        if unknown > 0 {
+            output::line(format_args!("not measured: {unknown} of them ({NOT_MEASURED})"))?;
         }
+        let misfits = calibration.measured.iter().filter(|each| each.fits == Some(false));
+        misfits.take(MISFITS_SHOWN).for_each(|each| self.chatter.note(misfit(each)));
         Ok(())
     }
 
@@ -264,8 +260,12 @@ impl Screen {
                 output::json_event("plan", json!({ "id": plan.id, "runs": open, "runs_there": done }))
             }
             Notice::Calibrated(calibration) => {
-                let (fitting, all) = (calibration.fitting(), calibration.measured.len());
-                output::json_event("calibrated", json!({ "directions": all, "fitting": fitting }))
+                let (fitting, all) = (calibration.fitting(), calibration.directions());
+                let unknown = calibration.not_measured();
+                output::json_event(
+                    "calibrated",
+                    json!({ "directions": all, "fitting": fitting, "not_measured": unknown }),
+                )
             }
             Notice::Run(cell, repetition) => {
                 output::json_event("run", json!({ "cell": cell, "repetition": repetition }))
@@ -325,6 +325,22 @@ impl Screen {
         }
         Ok(Code::Success)
     }
+}
+
+/// What a direction of a link did, and what it should have done.
+fn misfit(each: &Measured) -> String {
+    let shown = |rate_bps: Option<f64>, delay: Option<Duration>, loss: Option<f64>, unlimited: &str| {
+        let rate = rate_bps.map_or(unlimited.to_owned(), |rate| format!("{:.2} Mbit/s", rate / 1e6));
+        let delay = delay.map_or("no delay known".to_owned(), |delay| format!("{:.2} ms", delay.as_secs_f64() * 1e3));
+        format!("{rate}, {delay} and {:.2} % lost", loss.unwrap_or(0.0) * 100.0)
+    };
+    let shape = &each.asked.shape;
+    format!(
+        "{}: {}, not {}: the machine is busy, or the network too fast for it",
+        each.asked.name,
+        shown(each.got_bps, each.got_delay, each.got_loss, "no rate measured"),
+        shown(shape.rate_bps.map(|rate| rate as f64), Some(shape.delay), Some(shape.loss), "unlimited")
+    )
 }
 
 fn ended(run: &RunResult) -> String {
@@ -454,8 +470,38 @@ fn failure(error: &TrialError) -> Failure {
         | TrialError::Occupied(_)
         | TrialError::Other { .. }
         | TrialError::NoTask { .. }
+        | TrialError::SameId(_)
         | TrialError::Simulated { .. } => Code::Usage,
-        TrialError::NoResults { .. } => Code::Input,
+        TrialError::NoResults { .. } | TrialError::NotSubmitted(_) => Code::Input,
     };
     Failure::new(code, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_asnet::link::LinkShape;
+    use anabranch_lab::bed::Asked;
+
+    use super::*;
+
+    #[test]
+    fn what_a_link_without_a_limit_should_have_done_is_said_in_words() {
+        let of = |rate_bps, got_bps, got_delay| {
+            let shape = LinkShape { rate_bps, delay: Duration::from_millis(20), ..LinkShape::default() };
+            let asked = Asked { link: 0, way: 0, name: "1-1#1 > 1-2#1".into(), shape };
+            misfit(&Measured { asked, got_bps, got_delay, got_loss: Some(0.5), fits: Some(false) })
+        };
+        let open = of(None, None, Some(Duration::from_millis(31)));
+        assert!(
+            open.starts_with(
+                "1-1#1 > 1-2#1: no rate measured, 31.00 ms and 50.00 % lost, not unlimited, 20.00 ms and 0.00 % lost"
+            ),
+            "{open}"
+        );
+        let limited = of(Some(10_000_000), Some(9e6), None);
+        assert!(
+            limited.contains(": 9.00 Mbit/s, no delay known and 50.00 % lost, not 10.00 Mbit/s, 20.00 ms"),
+            "{limited}"
+        );
+    }
 }

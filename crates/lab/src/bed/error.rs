@@ -36,7 +36,7 @@ pub enum BedError {
         package: &'static str,
     },
     /// A file cannot be read or written.
-    #[error("cannot use {}: {error}", path.display())]
+    #[error("cannot use {}: {error}; see whether it may be written and its disk has room, or let results go elsewhere (--out)", path.display())]
     File {
         /// Which.
         path: PathBuf,
@@ -44,7 +44,7 @@ pub enum BedError {
         error: io::Error,
     },
     /// A program cannot be started.
-    #[error("cannot start {program}: {error}")]
+    #[error("cannot start {program}: {error}; see whether it is there, and may be run")]
     Start {
         /// Which.
         program: String,
@@ -52,7 +52,7 @@ pub enum BedError {
         error: io::Error,
     },
     /// A program did what it should not.
-    #[error("{name} {what}; it said last: {said} ({})", log.display())]
+    #[error("{name} {what}; it said last: {said}; look at all that it said, in {}, and at `flags` of the plan", log.display())]
     Program {
         /// Its name.
         name: String,
@@ -74,7 +74,7 @@ pub enum BedError {
         logs: PathBuf,
     },
     /// A link carries no more.
-    #[error("the wire of link {link} failed: {reason}")]
+    #[error("the wire of link {link} failed: {reason}; try again (--resume), where that fails with fewer --jobs")]
     Wire {
         /// Which link.
         link: String,
@@ -90,7 +90,9 @@ pub enum BedError {
         said: String,
     },
     /// A run that takes too long.
-    #[error("not done after {seconds} s: {missing} of {of} peers were still fetching")]
+    #[error(
+        "not done after {seconds} s: {missing} of {of} peers were still fetching; raise `limit` in the plan, or take a smaller content"
+    )]
     Slow {
         /// For how long it was waited.
         seconds: u64,
@@ -104,5 +106,28 @@ pub enum BedError {
 impl BedError {
     pub(crate) fn file(path: &Path, error: io::Error) -> Self {
         Self::File { path: path.to_path_buf(), error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let error = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let file = PathBuf::from("/nowhere/x");
+        for (error, says) in [
+            (BedError::file(&file, error()), "or let results go elsewhere (--out)"),
+            (BedError::Start { program: "x".into(), error: error() }, "see whether it is there"),
+            (
+                BedError::Program { name: "x".into(), what: "ended".into(), said: "y".into(), log: file },
+                "look at all that it said, in /nowhere/x",
+            ),
+            (BedError::Wire { link: "a - b".into(), reason: "y".into() }, "try again (--resume)"),
+            (BedError::Slow { seconds: 9, missing: 1, of: 2 }, "raise `limit` in the plan"),
+        ] {
+            assert!(error.to_string().contains(says), "{error}");
+        }
     }
 }

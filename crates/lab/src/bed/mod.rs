@@ -30,7 +30,7 @@ use crate::routes::Routes;
 use crate::wire::{Wire, WireUse};
 
 pub(crate) use bgp::daemon;
-pub use calibrate::{Calibration, Measured};
+pub use calibrate::{Asked, Calibration, Measured};
 pub(crate) use cross::Flows;
 pub use error::BedError;
 pub use leftovers::Lease;

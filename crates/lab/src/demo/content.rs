@@ -22,6 +22,10 @@ impl Scratch {
         scratch
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
     fn remove(&self) {
         // What is not there needs no removing; what cannot be removed shows when it is written anew.
         let _ = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };

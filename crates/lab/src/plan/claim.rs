@@ -24,7 +24,7 @@ pub enum Verdict {
     Holds(Vec<f64>),
     /// It does not; the values of its sides.
     Fails(Vec<f64>),
-    /// A cell has no result.
+    /// A cell has no result, or nothing bounds it.
     Unknown,
 }
 

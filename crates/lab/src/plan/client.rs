@@ -79,6 +79,11 @@ impl Client {
         matches!(self, Self::Aria2 | Self::Transmission)
     }
 
+    /// Whether its flags are settings, which all of its peers have, and no words of a command line.
+    pub(crate) fn has_settings(self) -> bool {
+        matches!(self, Self::Libtorrent | Self::Transmission)
+    }
+
     /// Whether it is there.
     ///
     /// # Errors

@@ -28,5 +28,8 @@ pub(super) const CLAIM_PARTS_MAX: usize = 100;
 pub(super) const CLAIM_DEPTH_MAX: usize = 16;
 /// TCP connections of one event's cross traffic, each way: each is two threads.
 pub(super) const CROSS_FLOWS_MAX: u32 = 64;
+/// Bytes a second that a peer is limited to: the least that `--limit-up` takes, and the fastest line that links have (100 Gbit/s).
+pub(super) const LIMIT_BYTES_MIN: u64 = 1000;
+pub(super) const LIMIT_BYTES_MAX: u64 = 12_500_000_000;
 /// How long a run may take where the plan does not say.
 pub(super) const LIMIT_DEFAULT: Duration = Duration::from_secs(15 * 60);

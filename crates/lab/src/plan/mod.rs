@@ -7,6 +7,7 @@ mod claim;
 pub(crate) mod client;
 mod error;
 mod event;
+mod figure;
 mod limits;
 mod read;
 #[cfg(test)]
@@ -26,6 +27,8 @@ pub use claim::{Claim, Quantity, Verdict};
 pub use client::{Client, Speech};
 pub use error::PlanError;
 pub use event::{Change, Event, LinkChange, When};
+pub use figure::Figure;
+pub(crate) use read::rate_bytes;
 pub use variant::{Directions, Properties, Variant};
 
 use limits::FILE_BYTES_MAX;
@@ -173,7 +176,7 @@ pub enum Measure {
     RateDuring,
     /// From two seconds after its end on.
     RateAfter,
-    /// Rate of cross traffic over all links together, Mbit/s.
+    /// Rate of cross traffic over all links together where events send it, over the same time as [`Self::RateSettled`], Mbit/s.
     Cross,
 }
 
@@ -228,7 +231,7 @@ impl Measure {
             Self::RateBefore => ("Mbit/s", "rate before the event"),
             Self::RateDuring => ("Mbit/s", "rate during the event"),
             Self::RateAfter => ("Mbit/s", "rate after the event"),
-            Self::Cross => ("Mbit/s", "cross traffic"),
+            Self::Cross => ("Mbit/s", "cross traffic in the second half"),
         }
     }
 }
@@ -251,25 +254,6 @@ impl Axis {
     pub const ALL: [Self; 4] = [Self::Candidate, Self::Placement, Self::Connections, Self::Variant];
 }
 
-/// One figure.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
-    /// Its id in the catalogue of experiments.
-    pub id: String,
-    /// What it shows.
-    pub title: String,
-    /// What is measured.
-    pub measure: Measure,
-    /// Whether the rate is drawn over time instead.
-    pub over_time: bool,
-    /// What groups of bars differ in; bars in a group are candidates.
-    pub groups: Axis,
-    /// The candidate that is 100 %, where values are shown in relation to one.
-    pub relative_to: Option<String>,
-    /// The paper's values: group, candidate, value in the unit of the figure.
-    pub paper: Vec<(String, String, f64)>,
-}
-
 /// One combination of everything that is varied.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cell {
@@ -281,6 +265,18 @@ pub struct Cell {
     pub connections: Option<u32>,
     /// Index of the variant, where there are any.
     pub variant: Option<usize>,
+}
+
+impl Cell {
+    /// Its place along an axis, or the value there; `None` where nothing is varied along it.
+    pub(crate) fn value(&self, axis: Axis) -> Option<usize> {
+        match axis {
+            Axis::Candidate => Some(self.candidate),
+            Axis::Placement => Some(self.placement),
+            Axis::Connections => self.connections.map(|connections| connections as usize),
+            Axis::Variant => self.variant,
+        }
+    }
 }
 
 impl Plan {
@@ -336,7 +332,7 @@ impl Plan {
         self
     }
 
-    /// Leaves the cells out that the quick form does not have, and what is claimed of them.
+    /// Leaves the cells out that the quick form does not have, and what is claimed and drawn of them alone.
     fn thin_out(&mut self) {
         let names: HashMap<Cell, String> =
             self.cells().into_iter().map(|cell| (cell.clone(), self.name(&cell))).collect();
@@ -348,6 +344,8 @@ impl Plan {
                 Axis::Variant => self.variants.retain(|each| kept.contains(&each.name)),
             }
         }
+        let values: Vec<String> = Axis::ALL.into_iter().flat_map(|axis| self.values(axis)).collect();
+        self.figures.retain(|figure| figure.of.iter().all(|name| values.contains(name)));
         let left: HashMap<String, Cell> = self.cells().into_iter().map(|cell| (self.name(&cell), cell)).collect();
         let moved = |cell: &Cell| left.get(names.get(cell)?).cloned();
         let claims: Vec<Claim> = self.claims.iter().filter_map(|claim| claim.of_other_cells(&moved)).collect();

@@ -9,9 +9,10 @@ use anabranch_paths::IsdAs;
 use anabranch_paths::select::Selector;
 
 use super::event;
+use super::figure::{figure, keeps_references};
 use super::limits::*;
 use super::variant::variant;
-use super::{Axis, Candidate, Cell, Claim, Client, Figure, Measure, Peer, Placement, Plan, Quick, Role, Speech};
+use super::{Axis, Candidate, Cell, Claim, Client, Peer, Placement, Plan, Quick, Role, Speech};
 use crate::bed::Routing;
 
 /// A problem and its line.
@@ -22,6 +23,7 @@ const PROSE: &str = "a text of up to 400 characters on one line";
 const SIZE: &str = "a size from 16 KiB to 100 GB, as in \"100 MB\"";
 const TIME: &str = "a time up to 24 h, as in \"10 s\"";
 const COUNT: &str = "a whole number from 1";
+const RATE: &str = "bytes a second as flags have them, from 1K to 12.5G, as in \"500K\", \"10M\" or \"1.5MiB\"";
 
 /// What `document` says, with its message as text.
 pub(super) fn told<T>(result: document::Located<T>) -> Located<T> {
@@ -167,8 +169,16 @@ fn candidate(node: &Node) -> Located<Candidate> {
         _ => Err((node.line, format!("`connections` has no effect with {}: leave it out", client.name()))),
     });
     let connections = connections.transpose()?;
-    let mut words = |key| fields.get(key).map(flags).transpose().map(Option::unwrap_or_default);
-    let (flags, leecher_flags) = (words("flags")?, words("leecher_flags")?);
+    let flags_of = |node: Option<&Node>| node.map(flags).transpose().map(Option::unwrap_or_default);
+    let (all, leechers) = (fields.get("flags"), fields.get("leecher_flags"));
+    if let Some(node) = leechers.filter(|_| client.has_settings()) {
+        let problem = format!(
+            "`leecher_flags` has no effect with {}, whose flags are settings of all its peers: use `flags`",
+            client.name()
+        );
+        return Err((node.line, problem));
+    }
+    let (flags, leecher_flags) = (flags_of(all)?, flags_of(leechers)?);
     told(fields.finish())?;
     Ok(Candidate { name: called, routing, client, selector, paths, connections, flags, leecher_flags })
 }
@@ -303,72 +313,6 @@ fn quick(node: &Node, plan: &Plan) -> Located<Quick> {
     Ok(Quick { repetitions, content_bytes, kept })
 }
 
-/// Whether the quick form has what figures set the others in relation to.
-fn keeps_references(plan: &Plan, short: Option<&Node>) -> Located<()> {
-    let kept = plan.quick.kept.iter().find(|(axis, _)| *axis == Axis::Candidate).map(|(_, names)| names);
-    let (Some(node), Some(kept)) = (short, kept) else { return Ok(()) };
-    match plan.figures.iter().filter_map(|figure| figure.relative_to.as_ref()).find(|each| !kept.contains(each)) {
-        Some(gone) => Err((node.line, format!("figures are in relation to `{gone}`: keep it among `candidates`"))),
-        None => Ok(()),
-    }
-}
-
-fn figure(node: &Node, plan: &Plan) -> Located<Figure> {
-    let mut fields = told(Fields::new(node, "a figure"))?;
-    let id = name(told(fields.need("id", "id = \"000-fig4a\""))?, "id")?;
-    let title = prose(told(fields.need("title", "title = \"what it shows\""))?, "title")?;
-    let over = fields.get("over").map(|node| told(node.read("over", "time", |text| (text == "time").then_some(()))));
-    let over_time = over.transpose()?.is_some();
-    let measure = if over_time {
-        Measure::Goodput
-    } else {
-        told(told(fields.need("measure", "measure = \"goodput\", or over = \"time\""))?.read(
-            "measure",
-            Measure::NAMES,
-            |text| Measure::ALL.into_iter().find(|measure| measure.name() == text),
-        ))?
-    };
-    let groups = fields.get("groups").map(|node| {
-        told(node.read("groups", "placement, connections or variant, where there are any", |text| match text {
-            "placement" => Some(Axis::Placement),
-            "connections" if !plan.connections.is_empty() => Some(Axis::Connections),
-            "variant" if !plan.variants.is_empty() => Some(Axis::Variant),
-            _ => None,
-        }))
-    });
-    let groups = groups.transpose()?.unwrap_or(Axis::Placement);
-    if over_time {
-        told(fields.finish())?;
-        return Ok(Figure { id, title, measure, over_time, groups, relative_to: None, paper: Vec::new() });
-    }
-    let relative_to = fields.get("relative_to").map(|node| known(node, "relative_to", &plan.values(Axis::Candidate)));
-    let relative_to = relative_to.transpose()?;
-    let paper = fields.get("paper").map(|node| paper(node, &plan.values(groups), &plan.values(Axis::Candidate)));
-    let paper = paper.transpose()?.unwrap_or_default();
-    told(fields.finish())?;
-    Ok(Figure { id, title, measure, over_time, groups, relative_to, paper })
-}
-
-fn paper(node: &Node, groups: &[String], candidates: &[String]) -> Located<Vec<(String, String, f64)>> {
-    const VALUES: &str = "values by group and candidate, as in { bgp = 100, scion = 148 }";
-    let mut values = Vec::new();
-    for (group, node) in told(node.table("paper", VALUES))? {
-        let among = |name: &String, all: &[String], what: &str| match all.contains(name) {
-            true => Ok(()),
-            false => Err((node.line, format!("`{name}` is no {what} here: use one of {}", all.join(", ")))),
-        };
-        among(group, groups, "group")?;
-        for (candidate, node) in told(node.table("paper", VALUES))? {
-            among(candidate, candidates, "candidate")?;
-            let value = told(node.read("paper", "a number above zero", |text| {
-                text.parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0)
-            }))?;
-            values.push((group.clone(), candidate.clone(), value));
-        }
-    }
-    Ok(values)
-}
-
 fn claim(node: &Node, plan: &Plan) -> Located<Claim> {
     let mut fields = told(Fields::new(node, "what must hold"))?;
     let that = told(fields.need("that", "that = \"goodput(scion) >= 1.3 * goodput(bgp)\""))?;
@@ -452,7 +396,7 @@ pub(super) fn home(node: &Node, topology: &Topology) -> Located<usize> {
     topology.index(isd_as).ok_or_else(|| (node.line, format!("AS {isd_as} is not in the topology: name one that is")))
 }
 
-fn known(node: &Node, key: &str, all: &[String]) -> Located<String> {
+pub(super) fn known(node: &Node, key: &str, all: &[String]) -> Located<String> {
     let text = told(node.scalar(key, NAME))?;
     match all.iter().find(|each| *each == text) {
         Some(found) => Ok(found.clone()),
@@ -493,10 +437,25 @@ pub(super) fn time(node: &Node, key: &str) -> Located<Duration> {
 
 /// A rate as the program's own flags take it.
 pub(super) fn rate_limit(node: &Node, key: &str) -> Located<String> {
-    told(node.read(key, "bytes a second as flags have them, as in \"500K\", \"10M\" or \"1.5MiB\"", |text| {
-        let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
-        let fits = number.parse::<f64>().is_ok_and(|number| number > 0.0)
-            && ["", "K", "M", "G", "KiB", "MiB", "GiB"].contains(&unit);
-        fits.then(|| text.to_owned())
+    told(node.read(key, RATE, |text| {
+        let bytes = rate_bytes(text)?;
+        (LIMIT_BYTES_MIN..=LIMIT_BYTES_MAX).contains(&bytes).then(|| text.to_owned())
     }))
+}
+
+/// Such a rate in bytes a second.
+pub(crate) fn rate_bytes(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let factor = match unit {
+        "" => 1.0,
+        "K" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "KiB" => 1024.0,
+        "MiB" => 1_048_576.0,
+        "GiB" => 1_073_741_824.0,
+        _ => return None,
+    };
+    let bytes = number.parse::<f64>().ok()? * factor;
+    (bytes >= 0.0).then_some(bytes as u64)
 }

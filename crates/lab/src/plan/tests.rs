@@ -113,6 +113,47 @@ fn the_quick_form_has_fewer_cells_and_what_is_claimed_of_them() {
 }
 
 #[test]
+fn a_figure_names_the_cells_that_it_is_of() {
+    let of =
+        |name: &str| PLAN.replace("groups = \"connections\"", &format!("groups = \"placement\"\nof = [\"{name}\"]"));
+    let plan = read(&of("7").replace("3 = { bgp", "swarm = { bgp")).unwrap();
+    let figure = &plan.figures[0];
+    let drawn: Vec<String> =
+        plan.cells().iter().filter(|cell| figure.has(&plan, cell)).map(|cell| plan.name(cell)).collect();
+    assert_eq!(
+        (&figure.of, drawn),
+        (&vec!["7".to_owned()], vec!["swarm/bgp/7".to_owned(), "swarm/scion/7".to_owned()])
+    );
+    // The quick form leaves those out that it has no cells for.
+    let text = of("7").replace("3 = { bgp", "swarm = { bgp").replace("[quick]", "[quick]\nconnections = [3]");
+    assert_eq!((read(&text).unwrap().figures.len(), read(&text).unwrap().quick().figures.len()), (1, 0));
+}
+
+#[test]
+fn times_of_a_smaller_content_do_not_stand_beside_those_of_the_paper() {
+    let shown = |text: String| {
+        let [full, quick] = [read(&text).unwrap(), read(&text).unwrap().quick()];
+        [full, quick].map(|plan| plan.figures[0].shows_paper(&plan))
+    };
+    let absolute =
+        |measure: &str| PLAN.replace("relative_to = \"bgp\"\n", "").replace("\"goodput\"", &format!("\"{measure}\""));
+    assert_eq!(shown(absolute("time")), [true, false]);
+    assert_eq!(shown(absolute("time-max")), [true, false]);
+    // Rates and ratios are none of the content's.
+    assert_eq!(shown(absolute("goodput")), [true, true]);
+    assert_eq!(shown(PLAN.replace("\"goodput\"", "\"time\"")), [true, true]);
+    assert_eq!(shown(absolute("time").replace("size = \"100 kB\"", "")), [true, true]);
+}
+
+#[test]
+fn rates_are_read_as_the_flags_of_the_program() {
+    assert_eq!(
+        ["500K", "1.5MiB", "7", "2X", "-3K", ""].map(rate_bytes),
+        [Some(500_000), Some(1_572_864), Some(7), None, None, None]
+    );
+}
+
+#[test]
 fn events_are_about_links_and_peers() {
     let more = "[[event]]\nprogress = \"30 %\"\nlink = [\"1-3\", \"1-1\"]\ndown = true\nlength = \"500 ms\"\n\
                 [[event]]\nat = \"1 s\"\nlink = [\"1-1\", \"1-3\"]\nflows = 4\n\
@@ -183,6 +224,24 @@ fn errors_name_line_and_remedy() {
             "limit_up = \"500 Kbit\"",
             "`500 Kbit` is no value for `limit_up`: write bytes a second",
         ),
+        (
+            "limit_up = \"500K\"",
+            "limit_up = \"0.5\"",
+            "`0.5` is no value for `limit_up`: write bytes a second as flags have them, from 1K",
+        ),
+        ("limit_up = \"500K\"", "limit_up = \"999\"", "`999` is no value for `limit_up`: write bytes a second"),
+        ("limit_up = \"500K\"", "limit_up = \"13G\"", "`13G` is no value for `limit_up`: write bytes a second"),
+        (
+            "routing = \"bgp\"",
+            "routing = \"bgp\"\nclient = \"libtorrent\"\nleecher_flags = [\"x=1\"]",
+            "two.toml:16: `leecher_flags` has no effect with libtorrent, whose flags are settings of all its peers: use `flags`",
+        ),
+        (
+            "groups = \"connections\"",
+            "",
+            "several cells would be one bar of figure `fig`, `swarm/bgp/7` among them: say which it is of",
+        ),
+        ("groups = \"connections\"", "of = [\"5\"]", "`5` is no value for `of`: use one of bgp, scion, swarm, 3, 7"),
         ("link = [\"1-2\", \"1-1\"]", "link = [\"1-2\", \"1-3\"]", "there are 0 links between the two: name two"),
         ("rate = \"1 Mbit/s\"", "rate = \"1 bit/s\"", "rate of 1 bit/s: give 1 kbit/s"),
         ("cross = \"4 Mbit/s\"", "", "an event has one of `set`, `down`, `cross`, `flows` (with `link`) and"),
@@ -219,7 +278,10 @@ fn errors_name_line_and_remedy() {
         assert!(error.contains(says), "{was} -> {is}: {error}");
     }
     let wide = |count: usize| (0..count).map(|each| format!("[[variant]]\nname = \"v{each}\"\n")).collect::<String>();
-    assert!(read(&format!("{PLAN}{}", wide(64)).replace("goodput(scion, 7) / goodput(bgp, 7)", "1")).is_ok());
+    let many = format!("{PLAN}{}", wide(64)).replace("goodput(scion, 7) / goodput(bgp, 7)", "1");
+    let error = read(&many).unwrap_err().to_string();
+    assert!(error.contains("several cells would be one bar of figure `fig`, `swarm/bgp/3/v1` among them"), "{error}");
+    assert!(read(&many.replace("groups = \"connections\"", "groups = \"connections\"\nof = [\"v63\"]")).is_ok());
     let placements: String = (0..33)
         .map(|each| {
             let peers = |role: &str, home: &str| {
@@ -254,7 +316,101 @@ fn the_plans_of_this_repository_are_sound() {
     assert!(count >= 3);
 }
 
+/// Every claim of times is one of their proportions: the quick form has a smaller content, and all of them are shorter there.
+#[test]
+fn claims_of_times_hold_for_a_content_of_any_size() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let plan = Plan::load(&entry.unwrap().path()).unwrap();
+        let judged = |claim: &Claim, seed: u64, times_longer: f64| {
+            let known = |quantity: Quantity, cell: &Cell| {
+                let place = plan.cells().iter().position(|each| each == cell)? as u64;
+                let value = 10.0 + fastrand::Rng::with_seed(seed.wrapping_mul(4099) + place).f64();
+                let is_time = matches!(quantity, Quantity::Mean(Measure::Time | Measure::TimeMax));
+                Some(if is_time { value * times_longer } else { value })
+            };
+            matches!(claim.judge(&known), Verdict::Holds(_))
+        };
+        for claim in &plan.claims {
+            for seed in 0..50 {
+                let [short, long] = [1.0, 1000.0].map(|times_longer| judged(claim, seed, times_longer));
+                assert_eq!(short, long, "{}: {}", plan.id, claim.text);
+            }
+        }
+    }
+}
+
+/// Looks at all of a plan that `lab check` shows, in both of its forms.
+fn look_through(plan: Plan) {
+    for plan in [plan.clone(), plan.quick()] {
+        let cells = plan.cells();
+        let time = crate::trial::estimate(&plan, &cells, u32::MAX);
+        // Those of as many plans as one likes are added up.
+        assert!(time.checked_mul(10_000).is_some(), "{time:?}");
+        for cell in &cells {
+            let bounds = crate::fluid::Bounds::new(&plan, cell);
+            assert!(
+                [bounds.goodput_mbit, bounds.fluid_mbit].iter().flatten().all(|mbit| mbit.is_finite()),
+                "{bounds:?}"
+            );
+            plan.name(cell);
+        }
+        plan.events.iter().for_each(|event| drop(event.about(&plan.topology)));
+    }
+}
+
+#[test]
+fn the_slowest_plan_there_can_be_has_an_estimate() {
+    let slow = PLAN.replace("limit_up = \"500K\"", "limit_up = \"1K\"").replace("size = \"1 MB\"", "size = \"100 GB\"");
+    look_through(read(&slow.replace("count = 2", "count = 240")).unwrap());
+}
+
+/// Amounts as plans may have them, and as they may not.
+fn amount() -> impl Strategy<Value = String> {
+    let number = prop_oneof![
+        "[0-9]{1,12}",
+        "[0-9]{0,3}\\.[0-9]{0,6}",
+        Just("0".to_owned()),
+        Just("1e9".to_owned()),
+        Just("-1".to_owned()),
+        Just("inf".to_owned()),
+        Just("NaN".to_owned()),
+    ];
+    let unit = prop_oneof![
+        Just(""),
+        Just("K"),
+        Just("M"),
+        Just("G"),
+        Just("KiB"),
+        Just(" MB"),
+        Just(" GB"),
+        Just(" s"),
+        Just(" ms"),
+        Just(" h"),
+        Just(" %"),
+        Just(" bit/s"),
+        Just(" Mbit/s")
+    ];
+    (number, unit).prop_map(|(number, unit)| format!("{number}{unit}"))
+}
+
 proptest! {
+    #[test]
+    fn no_amount_breaks_what_is_shown_of_a_plan(amounts in proptest::collection::vec((0..10usize, amount()), 1..4)) {
+        const PLACES: [&str; 10] = [
+            "\"500K\"", "\"1 MB\"", "\"100 kB\"", "\"5 s\"", "\"2 s\"", "\"3 s\"", "\"1 s\"", "\"1 Mbit/s\"", "\"4 Mbit/s\"", "= 3\n",
+        ];
+        let mut text = PLAN.to_owned();
+        for (place, amount) in amounts {
+            let of_number = PLACES[place].starts_with('=');
+            let put = if of_number { format!("= {amount}\n") } else { format!("\"{amount}\"") };
+            text = text.replacen(PLACES[place], &put, 1);
+        }
+        if let Ok(plan) = read(&text) {
+            look_through(plan);
+        }
+    }
+
     #[test]
     fn no_text_breaks_it(cut in 0..PLAN.len(), junk in "\\PC{0,20}", claim in "[a-z0-9()+*/<>=., -]{0,60}") {
         let mut text = PLAN.to_owned();

@@ -1,9 +1,9 @@
 //! One figure: groups of bars with all runs, confidence intervals and the paper's values, as SVG.
 
 use super::{Sheet, short};
-use crate::plan::Figure;
+use crate::plan::{Cell, Figure};
 use crate::report::markup::{Px, escape, put};
-use crate::stats::Summary;
+use crate::stats::{Interval, Summary, ratio};
 
 /// Pixels of the drawing.
 const WIDTH: f64 = 1060.0;
@@ -26,7 +26,7 @@ pub(super) struct Bar {
     pub group: usize,
     pub candidate: usize,
     pub runs: Vec<f64>,
-    pub summary: Option<Summary>,
+    pub summary: Option<Interval>,
     pub paper: Option<f64>,
 }
 
@@ -90,29 +90,61 @@ pub(super) fn keys(page: &mut String, sheet: &Sheet<'_>, with_paper: bool) {
 pub(super) fn bars(sheet: &Sheet<'_>, figure: &Figure) -> Vec<Bar> {
     let plan = &sheet.results.plan;
     let groups = plan.values(figure.groups);
+    let reference = figure.relative_to.as_ref().map(|name| plan.candidates.iter().position(|each| each.name == *name));
     let mut bars = Vec::new();
     for (group, name) in groups.iter().enumerate() {
-        let mean_of = |candidate: usize| {
-            let cell = sheet.cell(figure.groups, group, candidate)?;
-            Some(sheet.summary(figure.measure, cell)?.mean)
+        let values = |candidate: usize| {
+            let cell: Option<&Cell> = sheet.cell(figure, group, candidate);
+            cell.map_or(Vec::new(), |cell| sheet.results.by_repetition(figure.measure, cell))
         };
-        let reference = figure
-            .relative_to
-            .as_ref()
-            .map(|reference| plan.candidates.iter().position(|each| each.name == *reference).and_then(mean_of));
-        let scale = match reference {
-            None => Some(1.0),
-            Some(mean) => mean.map(|mean| 100.0 / mean),
-        };
+        let reference = reference.map(|candidate| candidate.map_or(Vec::new(), values));
         for (candidate, about) in plan.candidates.iter().enumerate() {
-            let cell = sheet.cell(figure.groups, group, candidate);
-            let values = cell.map_or(Vec::new(), |cell| sheet.results.values(figure.measure, cell));
-            let runs: Vec<f64> = scale.map_or(Vec::new(), |scale| values.iter().map(|value| value * scale).collect());
-            let paper = figure.paper.iter().find(|each| each.0 == *name && each.1 == about.name).map(|each| each.2);
-            bars.push(Bar { group, candidate, summary: Summary::of(&runs), runs, paper });
+            let (runs, summary) = match &reference {
+                None => absolute(&values(candidate)),
+                Some(reference) => percent(&values(candidate), reference),
+            };
+            let is_of = |each: &&(String, String, f64)| each.0 == *name && each.1 == about.name;
+            let paper = figure.paper.iter().find(is_of).map(|each| each.2).filter(|_| figure.shows_paper(plan));
+            bars.push(Bar { group, candidate, runs, summary, paper });
         }
     }
     bars
+}
+
+/// Values of a cell by their repetitions, which rise.
+type ByRepetition = [(u32, f64)];
+
+fn only_values(of: &ByRepetition) -> Vec<f64> {
+    of.iter().map(|(_, value)| *value).collect()
+}
+
+fn absolute(values: &ByRepetition) -> (Vec<f64>, Option<Interval>) {
+    let runs = only_values(values);
+    let summary = Summary::of(&runs);
+    (runs, summary.map(|found| found.interval()))
+}
+
+/// Percent of what a reference has. Runs of one repetition have the same seed: where both sides have the same ones, each ratio is of such
+/// a pair, and what they have in common falls out.
+fn percent(values: &ByRepetition, reference: &ByRepetition) -> (Vec<f64>, Option<Interval>) {
+    let (Some(ours), Some(theirs)) = (Summary::of(&only_values(values)), Summary::of(&only_values(reference))) else {
+        return (Vec::new(), None);
+    };
+    let are_pairs = values.iter().map(|each| each.0).eq(reference.iter().map(|each| each.0));
+    let below = |place: usize| if are_pairs { reference[place].1 } else { theirs.mean };
+    let runs = values.iter().enumerate().map(|(place, (_, value))| 100.0 * value / below(place));
+    let runs: Vec<f64> = runs.collect();
+    if runs.iter().any(|run| !run.is_finite()) {
+        return (Vec::new(), None);
+    }
+    let summary = match are_pairs {
+        true => Summary::of(&runs).map(|found| found.interval()),
+        false => ratio(&ours, &theirs).map(|found| Interval {
+            mean: 100.0 * found.mean,
+            half_width: found.half_width.map(|width| 100.0 * width),
+        }),
+    };
+    (runs, summary)
 }
 
 /// Round values from zero up to `top`.
@@ -200,4 +232,33 @@ fn values(page: &mut String, sheet: &Sheet<'_>, figure: &Figure, bars: &[Bar], u
         );
     }
     page.push_str("</tbody></table></div></details>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_of_pairs_is_as_sure_as_the_pairs_agree() {
+        // The second repetition is twice as fast for both.
+        let (ours, theirs) = ([(0, 20.0), (1, 40.0)], [(0, 10.0), (1, 20.0)]);
+        let (runs, summary) = percent(&ours, &theirs);
+        assert_eq!((runs, summary), (vec![200.0; 2], Some(Interval { mean: 200.0, half_width: Some(0.0) })));
+        // Of itself everything is 100 %, and that is sure.
+        assert_eq!(percent(&ours, &ours).1, Some(Interval { mean: 100.0, half_width: Some(0.0) }));
+    }
+
+    #[test]
+    fn a_ratio_of_others_is_as_unsure_as_both_sides() {
+        let (ours, theirs) = ([(0, 20.0), (1, 20.0)], [(0, 9.0), (1, 10.0), (2, 11.0)]);
+        let (runs, summary) = percent(&ours, &theirs);
+        let summary = summary.unwrap();
+        assert_eq!((runs, summary.mean), (vec![200.0; 2], 200.0));
+        // The values above do not vary at all: all of it is of those below, 200 * 2.4843 / 10.
+        assert!((summary.half_width.unwrap() - 49.686).abs() < 0.05, "{summary:?}");
+        // One run below says nothing of how sure it is.
+        assert_eq!(percent(&ours, &[(7, 10.0)]).1, Some(Interval { mean: 200.0, half_width: None }));
+        assert_eq!(percent(&ours, &[]), (Vec::new(), None));
+        assert_eq!(percent(&ours, &[(0, 0.0), (1, 0.0)]), (Vec::new(), None));
+    }
 }

@@ -27,7 +27,7 @@ pub(super) struct Line {
 pub(super) fn lines(sheet: &Sheet<'_>, figure: &Figure, group: usize) -> Vec<Line> {
     let plan = &sheet.results.plan;
     let of = |candidate: usize| {
-        let cell: &Cell = sheet.cell(figure.groups, group, candidate)?;
+        let cell: &Cell = sheet.cell(figure, group, candidate)?;
         let name = plan.name(cell);
         let runs: Vec<_> = sheet.results.runs.iter().filter(|run| run.cell == name && run.failed.is_none()).collect();
         let longest = runs.iter().map(|run| run.seconds).fold(0.0, f64::max);
@@ -98,9 +98,8 @@ pub(super) fn write(page: &mut String, sheet: &Sheet<'_>, figure: &Figure) {
 /// When events went on, in the first run of the group's first candidate that has any.
 fn bands(page: &mut String, sheet: &Sheet<'_>, figure: &Figure, group: usize, x: &dyn Fn(f64) -> f64) {
     let plan = &sheet.results.plan;
-    let names: Vec<String> = (0..plan.candidates.len())
-        .filter_map(|each| Some(plan.name(sheet.cell(figure.groups, group, each)?)))
-        .collect();
+    let names: Vec<String> =
+        (0..plan.candidates.len()).filter_map(|each| Some(plan.name(sheet.cell(figure, group, each)?))).collect();
     let Some(run) = sheet.results.runs.iter().find(|run| names.contains(&run.cell) && run.failed.is_none()) else {
         return;
     };

@@ -1,9 +1,9 @@
 //! Results as Markdown: what was claimed, what came out, and what held it back. `docs/results.md` is made of it.
 
-use super::{Sheet, limit, short, word};
+use super::{Sheet, carried, limit, short, word};
 use crate::plan::{Measure, Verdict};
 use crate::report::markup::put;
-use crate::trial::Results;
+use crate::trial::{LinksMeasured, Results};
 
 /// One page of several results.
 pub fn page(all: &[Results]) -> String {
@@ -46,19 +46,17 @@ fn section(text: &mut String, results: &Results) {
         put!(text, "; redraws {}", cell(source));
     }
     let (machine, lock) = (&results.lock["machine"], &results.lock);
-    let calibration = lock["calibration"].as_array().map_or(&[][..], Vec::as_slice);
-    let fitting = calibration.iter().filter(|each| each["fits"] == true).count();
     put!(
         text,
-        ". {} form: {} bytes, {} repetitions, seed {}; {} processors ({}), Linux {}; {fitting} of {} directions of links within 2 %.\n",
+        ". {} form: {} bytes, {}, seed {}; {} processors ({}), Linux {}; links measured before: {}.\n",
         form(results),
         plan.content_bytes,
-        plan.repetitions,
+        repetitions(&sheet),
         plan.seed,
         machine["processors"],
         cell(machine["processor"].as_str().unwrap_or("unknown")),
         machine["kernel"].as_str().unwrap_or("unknown"),
-        calibration.len(),
+        LinksMeasured::of(lock),
     );
     let busy = results.runs.iter().filter(|run| run.busy.is_some_and(|busy| busy > limit::BUSY_MAX)).count();
     if busy > 0 {
@@ -81,7 +79,7 @@ fn section(text: &mut String, results: &Results) {
                 Verdict::Holds(values) | Verdict::Fails(values) => {
                     values.iter().map(|value| short(*value)).collect::<Vec<_>>().join(" and ")
                 }
-                Verdict::Unknown => "a cell has no result".into(),
+                Verdict::Unknown => "a cell has no result, or no bound".into(),
             };
             let why = claim.why.as_deref().unwrap_or_default();
             put!(text, "| `{}` | {sides} | {} | {} |\n", claim.text, word(&verdict), cell(why));
@@ -106,8 +104,8 @@ fn section(text: &mut String, results: &Results) {
             shown(Measure::Goodput),
             shown(Measure::Time),
             shown(Measure::Cpu),
-            bounds.goodput_mbit.map_or("\u{2013}".into(), short),
-            short(bounds.fluid_mbit),
+            carried(bounds.goodput_mbit, ""),
+            carried(bounds.fluid_mbit, ""),
             limit::limit(plan, each, &results.runs),
         );
     }
@@ -119,6 +117,18 @@ fn section(text: &mut String, results: &Results) {
             run.cell,
             cell(run.failed.as_deref().unwrap_or_default())
         );
+    }
+}
+
+/// How often the cells that were run at all were run, whatever the plan says.
+fn repetitions(sheet: &Sheet<'_>) -> String {
+    let counts = sheet.cells.iter().map(|(cell, _)| sheet.results.by_repetition(Measure::Time, cell).len());
+    let counts: Vec<usize> = counts.filter(|count| *count > 0).collect();
+    match (counts.iter().min(), counts.iter().max()) {
+        (Some(1), Some(1)) => "1 repetition".into(),
+        (Some(least), Some(most)) if least == most => format!("{most} repetitions"),
+        (Some(least), Some(most)) => format!("{least} to {most} repetitions"),
+        _ => "no repetition".into(),
     }
 }
 

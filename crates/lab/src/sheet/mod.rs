@@ -15,10 +15,10 @@ mod tests;
 use serde_json::Value;
 
 use crate::fluid::Bounds;
-use crate::plan::{Axis, Cell, Measure, Quantity, Verdict};
+use crate::plan::{Axis, Cell, Figure, Measure, Quantity, Verdict};
 use crate::report::markup::{escape, put};
 use crate::stats::Summary;
-use crate::trial::Results;
+use crate::trial::{LinksMeasured, Results};
 use limit::BUSY_MAX;
 
 /// Results, and what follows from them.
@@ -40,7 +40,7 @@ impl<'a> Sheet<'a> {
         let known = |quantity: Quantity, cell: &Cell| match quantity {
             Quantity::Mean(measure) => Some(self.summary(measure, cell)?.mean),
             Quantity::Bound => bounds(cell)?.goodput_mbit,
-            Quantity::Fluid => Some(bounds(cell)?.fluid_mbit),
+            Quantity::Fluid => bounds(cell)?.fluid_mbit,
         };
         self.results.plan.claims.iter().map(|claim| claim.judge(&known)).collect()
     }
@@ -63,8 +63,8 @@ impl<'a> Sheet<'a> {
                 shown(mean(Measure::Time).map(|time| time.mean), "s"),
                 shown(mean(Measure::TimeMax).map(|time| time.mean), "s"),
                 shown(mean(Measure::Cpu).map(|cpu| cpu.mean), "s/GiB"),
-                shown(bounds.goodput_mbit, "Mbit/s"),
-                shown(Some(bounds.fluid_mbit), "Mbit/s"),
+                carried(bounds.goodput_mbit, " Mbit/s"),
+                carried(bounds.fluid_mbit, " Mbit/s"),
             ]);
         }
         let mut text = table(&rows);
@@ -113,14 +113,16 @@ impl<'a> Sheet<'a> {
         Summary::of(&self.results.values(measure, cell))
     }
 
-    /// The cell of a group and a candidate; with several cells there, the first one.
-    fn cell(&self, axis: Axis, group: usize, candidate: usize) -> Option<&Cell> {
-        let is_meant = |cell: &Cell| match axis {
+    /// The cell of a figure's group and a candidate; plans have no figures with several there.
+    fn cell(&self, figure: &Figure, group: usize, candidate: usize) -> Option<&Cell> {
+        let plan = &self.results.plan;
+        let is_meant = |cell: &Cell| match figure.groups {
             Axis::Candidate | Axis::Placement => cell.placement == group,
-            Axis::Connections => cell.connections == self.results.plan.connections.get(group).copied(),
+            Axis::Connections => cell.connections == plan.connections.get(group).copied(),
             Axis::Variant => cell.variant == Some(group),
         };
-        self.cells.iter().map(|(cell, _)| cell).find(|cell| cell.candidate == candidate && is_meant(cell))
+        let mut cells = self.cells.iter().map(|(cell, _)| cell);
+        cells.find(|cell| cell.candidate == candidate && is_meant(cell) && figure.has(plan, cell))
     }
 
     fn warnings(&self, page: &mut String) {
@@ -170,7 +172,7 @@ impl<'a> Sheet<'a> {
     fn table(&self, page: &mut String) {
         page.push_str("<section>\n<h2>All cells</h2>\n<p class=\"sub\">Means, and half the width of their 95 % confidence intervals. ");
         page.push_str("Goodput and times are of peers whose AS has no seed. <i>Bound</i>: the maximum flow from the seeds to each peer\u{2019}s AS, ");
-        page.push_str("summed, which no routing and no choice of paths exceeds. <i>Fluid</i>: all pairs of ASes at once, over the paths of this routing, max-min fair. <i>Limit</i>: processors that were at work more than 90 % of the time, or the fullest link.</p>\n");
+        page.push_str("summed, which no routing and no choice of paths exceeds. <i>Fluid</i>: all pairs of ASes at once, over the paths of this routing, max-min fair; over SCION the best of three ways to choose them. <i>Limit</i>: processors that were at work more than 90 % of the time, or the fullest link.</p>\n");
         page.push_str("<div class=\"scroll\"><table>\n<thead><tr><th>cell</th><th class=\"n\">runs</th>");
         for measure in Measure::ALL {
             let (unit, about) = measure.about();
@@ -194,14 +196,14 @@ impl<'a> Sheet<'a> {
                 });
                 put!(page, "<td class=\"n\">{shown}</td>");
             }
-            let bound = bounds.goodput_mbit.map_or("\u{2013}".to_owned(), short);
             let share = goodput
                 .zip(bounds.goodput_mbit)
                 .map_or("\u{2013}".to_owned(), |(found, bound)| format!("{:.0} %", 100.0 * found.mean / bound));
             put!(
                 page,
-                "<td class=\"n\">{bound}</td><td class=\"n\">{share}</td><td class=\"n\">{}</td><td>{}</td></tr>\n",
-                short(bounds.fluid_mbit),
+                "<td class=\"n\">{}</td><td class=\"n\">{share}</td><td class=\"n\">{}</td><td>{}</td></tr>\n",
+                carried(bounds.goodput_mbit, ""),
+                carried(bounds.fluid_mbit, ""),
                 escape(limit::limit(&self.results.plan, cell, &self.results.runs))
             );
         }
@@ -212,8 +214,6 @@ impl<'a> Sheet<'a> {
         let (plan, lock) = (&self.results.plan, &self.results.lock);
         let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
         let machine = &lock["machine"];
-        let calibration = lock["calibration"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let fitting = calibration.iter().filter(|each| each["fits"] == true).count();
         let mut facts = vec![
             (
                 "Network",
@@ -236,10 +236,7 @@ impl<'a> Sheet<'a> {
                     text(&machine["kernel"])
                 ),
             ),
-            (
-                "Links measured before",
-                format!("{fitting} of {} directions had their rate and delay within 2 %", calibration.len()),
-            ),
+            ("Links measured before", LinksMeasured::of(lock).to_string()),
         ];
         if let Some(frr) = lock["frr"].as_str() {
             facts.push(("BGP", frr.to_owned()));
@@ -302,7 +299,7 @@ fn sides(verdict: &Verdict) -> String {
         Verdict::Holds(values) | Verdict::Fails(values) => {
             format!("  ({})", values.iter().map(|value| short(*value)).collect::<Vec<_>>().join(" and "))
         }
-        Verdict::Unknown => "  (a cell has no result)".into(),
+        Verdict::Unknown => "  (a cell has no result, or no bound)".into(),
     }
 }
 
@@ -314,6 +311,11 @@ pub(crate) fn short(value: f64) -> String {
         _ => 2,
     };
     format!("{value:.decimals$}")
+}
+
+/// What a network carries, with a unit behind it; some carry whatever one sends.
+fn carried(mbit: Option<f64>, unit: &str) -> String {
+    mbit.map_or("unlimited".to_owned(), |mbit| format!("{}{unit}", short(mbit)))
 }
 
 /// Columns as wide as what is in them, names to the left, figures to the right.

@@ -68,6 +68,7 @@ fn run(cell: &str, repetition: u32, seconds: f64) -> RunResult {
         cpu: [1.5, 0.5, 0.1],
         busy: Some(0.95),
         links: vec![[used, WireUse::default()]],
+        crossed: vec![(seconds / 4.0, 1_000_000), (seconds / 2.0, 4_000_000), (seconds, 9_000_000)],
         happened: vec![Happened { at: 2.5, event: 0, begins: true, peers: vec![1, 2] }],
         failed: None,
     }
@@ -89,7 +90,9 @@ fn measures_are_of_peers_that_need_links() {
     // 2 s for the 20 MB that both received.
     assert!((run.value(Measure::Cpu).unwrap() - 2.0 / (20e6 / 1_073_741_824.0)).abs() < 1e-9);
     assert_eq!(run.value(Measure::Wire), Some(0.55));
-    assert_eq!(run.value(Measure::Cross), Some(1.0));
+    // 5 MB in the last four of eight seconds, as the settled rate is of them.
+    assert_eq!(run.value(Measure::Cross), Some(10.0));
+    assert_eq!(RunResult { crossed: Vec::new(), ..run.clone() }.value(Measure::Cross), None);
     // 8 MB in the last four of eight seconds; an event that has no end has no window.
     assert_eq!((run.value(Measure::RateSettled), run.value(Measure::RateDuring)), (Some(16.0), None));
     let mut ended = run.clone();
@@ -110,9 +113,9 @@ fn the_page_shows_bars_claims_and_bounds() {
     let results = results(vec![run("swarm/bgp", 0, 16.0), run("swarm/scion", 0, 8.0), run("swarm/scion", 1, 10.0)]);
     let sheet = Sheet::new(&results);
     // Two links of 8 Mbit/s lead into the only AS that counts; BGP takes one of them, each way.
-    let bounds: Vec<(Option<f64>, f64)> =
+    let bounds: Vec<(Option<f64>, Option<f64>)> =
         sheet.cells.iter().map(|(_, bounds)| (bounds.goodput_mbit, bounds.fluid_mbit)).collect();
-    assert_eq!(bounds, [(Some(16.0), 16.0), (Some(16.0), 32.0)]);
+    assert_eq!(bounds, [(Some(16.0), Some(16.0)), (Some(16.0), Some(32.0))]);
     assert_eq!(sheet.verdicts(), [Verdict::Holds(vec![9.0, 7.5]), Verdict::Holds(vec![9.0, 16.0])]);
     let page = sheet.html();
     for part in [
@@ -140,4 +143,54 @@ fn what_has_no_run_is_unknown_and_drawn_as_such() {
     let sheet = Sheet::new(&results);
     assert_eq!(sheet.verdicts(), [Verdict::Unknown, Verdict::Unknown]);
     assert!(sheet.html().contains("no run"));
+}
+
+#[test]
+fn ratios_of_pairs_and_of_others_have_intervals_of_their_own() {
+    // The second repetition is half as fast for both; the third is of one side alone.
+    let pairs = vec![
+        run("swarm/bgp", 0, 16.0),
+        run("swarm/bgp", 1, 32.0),
+        run("swarm/scion", 0, 8.0),
+        run("swarm/scion", 1, 16.0),
+    ];
+    let drawn = |runs: Vec<RunResult>| {
+        let results = results(runs);
+        let sheet = Sheet::new(&results);
+        figure::bars(&sheet, &results.plan.figures[0])[1].summary.unwrap()
+    };
+    let found = drawn(pairs.clone());
+    assert_eq!((found.mean, found.half_width), (200.0, Some(0.0)));
+    let more = [pairs, vec![run("swarm/scion", 2, 8.0)]].concat();
+    assert!(drawn(more).half_width.unwrap() > 100.0);
+}
+
+#[test]
+fn a_page_says_how_often_cells_were_run_and_what_of_the_links_is_known() {
+    let of = |runs: Vec<RunResult>| {
+        let page = markdown::page(&[results(runs)]);
+        page.split("10000000 bytes, ").nth(1).unwrap().split(", seed").next().unwrap().to_owned()
+    };
+    // The plan says once, which is what is done where nobody says otherwise.
+    assert_eq!(of(vec![run("swarm/bgp", 0, 16.0)]), "1 repetition");
+    let twice = [0, 1].map(|number| run("swarm/bgp", number, 16.0));
+    assert_eq!(of(twice.to_vec()), "2 repetitions");
+    assert_eq!(of([twice.to_vec(), vec![run("swarm/scion", 0, 8.0)]].concat()), "1 to 2 repetitions");
+    assert_eq!(of(Vec::new()), "no repetition");
+    let page = markdown::page(&[results(Vec::new())]);
+    assert!(
+        page.contains("links measured before: 1 of 2 directions had their rate, delay and loss within 2 %."),
+        "{page}"
+    );
+}
+
+#[test]
+fn what_nothing_limits_is_said_in_words() {
+    let mut results = results(vec![run("swarm/scion", 0, 8.0)]);
+    let open: String = TOPOLOGY.lines().filter(|line| !line.starts_with("rate")).collect::<Vec<_>>().join("\n");
+    results.plan.topology = Topology::from_toml("open.toml", &open).unwrap();
+    let sheet = Sheet::new(&results);
+    for shown in [sheet.text(), sheet.html(), markdown::page(std::slice::from_ref(&results))] {
+        assert!(shown.contains("unlimited") && !shown.contains("33776997205") && !shown.contains("NaN"), "{shown}");
+    }
 }

@@ -172,6 +172,9 @@ pub fn task(
 ) -> Result<Outcome, TrialError> {
     let locked = lock::locked(folder, program)?;
     let cells = cells(&lock::read(folder)?);
+    if cells.is_empty() {
+        return Err(TrialError::NotSubmitted(folder.to_path_buf()));
+    }
     let none = TrialError::NoTask { folder: folder.to_path_buf(), task, last: cells.len().saturating_sub(1) };
     let cell = cells.get(task).ok_or(none)?;
     let options = Options {
@@ -215,20 +218,15 @@ pub fn collect(folder: &Path) -> Result<Collected, TrialError> {
     let mut lock = lock::read(folder)?;
     let cells = cells(&lock);
     if cells.is_empty() {
-        let reason = "it was not made by `lab submit`".into();
-        return Err(TrialError::NoResults { folder: folder.to_path_buf(), reason });
+        return Err(TrialError::NotSubmitted(folder.to_path_buf()));
     }
     let plan = lock::plan(&lock, folder)?;
     let repetitions = lock["repeat"].as_u64().map_or(plan.repetitions as usize, |repeat| repeat as usize);
     let (mut runs, mut missing, mut calibration) = (Vec::new(), Vec::new(), Vec::new());
+    let mut left_out = 0;
     let mut machines = BTreeSet::new();
     for (task, cell) in cells.iter().enumerate() {
-        // Of a run that failed and was made again, the last line counts.
-        let mut of_task: Vec<super::RunResult> = Vec::new();
-        for run in runs_of(folder, &plan.id, task)? {
-            of_task.retain(|other| other.repetition != run.repetition);
-            of_task.push(run);
-        }
+        let of_task = runs_of(folder, &plan.id, task)?;
         if of_task.iter().filter(|run| run.failed.is_none()).count() < repetitions {
             missing.push(cell.clone());
         }
@@ -237,6 +235,7 @@ pub fn collect(folder: &Path) -> Result<Collected, TrialError> {
         }
         let theirs = lock::read(&place(folder, &plan.id, task))?;
         calibration.extend(theirs["calibration"].as_array().into_iter().flatten().cloned());
+        left_out += theirs["calibration_left_out"].as_u64().unwrap_or(0);
         machines.insert(theirs["machine"].to_string());
         take_logs(&place(folder, &plan.id, task).join(LOGS), &folder.join(LOGS))?;
         runs.extend(of_task);
@@ -251,6 +250,7 @@ pub fn collect(folder: &Path) -> Result<Collected, TrialError> {
     }
     lock["machines"] = json!(machines);
     lock["calibration"] = json!(calibration);
+    lock["calibration_left_out"] = json!(left_out);
     write_whole(&folder.join(lock::FILE), &format!("{lock:#}\n"))?;
     let results = Results { folder: folder.to_path_buf(), lock, plan, runs };
     let page = results.write()?;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::bed::program::bare;
 use crate::bed::{BedError, Host, Routing};
 use crate::plan::client::{installed, python};
-use crate::plan::{Candidate, Client, Role};
+use crate::plan::{Candidate, Client, Role, rate_bytes};
 
 /// Where peers listen.
 const IP_PORT: u16 = 6881;
@@ -77,17 +77,18 @@ impl PeerSetup<'_> {
             Client::Transmission => self.transmission()?,
             Client::Iperf3 => self.iperf3(),
         };
+        // Those of others are settings, see `Client::has_settings`.
         let takes_flags = match self.client {
             Client::Anabranch | Client::Aria2 => true,
             // Who sends decides.
             Client::Bulk | Client::Ppspp => self.is_seed(),
             Client::Iperf3 => !self.is_seed(),
-            // Theirs are settings, and no words of a command line.
             Client::Libtorrent | Client::Transmission => false,
         };
         if self.client == self.candidate.client && takes_flags {
             command.args(&self.candidate.flags);
         }
+        // Plans give them to clients alone that read words of a command line.
         if self.client == self.candidate.client && !self.is_seed() {
             command.args(&self.candidate.leecher_flags);
         }
@@ -347,30 +348,32 @@ fn settings_of(flags: &[String]) -> Map<String, Value> {
     flags.iter().filter_map(one).collect()
 }
 
-/// A rate as flags of ours have it, in bytes a second.
-pub(super) fn rate_bytes(text: &str) -> Option<u64> {
-    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
-    let factor = match unit {
-        "" => 1.0,
-        "K" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "KiB" => 1024.0,
-        "MiB" => 1_048_576.0,
-        "GiB" => 1_073_741_824.0,
-        _ => return None,
-    };
-    Some((number.parse::<f64>().ok()? * factor) as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn rates_and_settings_of_other_clients() {
-        assert_eq!(["500K", "1.5MiB", "7", "2X"].map(rate_bytes), [Some(500_000), Some(1_572_864), Some(7), None]);
+    fn settings_of_other_clients() {
         let flags = ["a=7", "b=true", "c=x", "d"].map(str::to_owned);
         assert_eq!(Value::Object(settings_of(&flags)), json!({ "a": 7, "b": true, "c": "x" }));
+    }
+
+    /// Asks libtorrent itself what class it puts peers of a run's network into.
+    #[test]
+    fn libtorrent_exempts_no_peer_from_its_limits() {
+        assert!(LIBTORRENT.contains("session.set_peer_class_filter(one_class())"));
+        let Some(python) = python() else {
+            eprintln!("not run: no Python with libtorrent (ANABRANCH_LAB_PYTHON names one)");
+            return;
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("peer.py");
+        fs::write(&script, LIBTORRENT).unwrap();
+        let ask = "import libtorrent, runpy, sys\n\
+                   alone = runpy.run_path(sys.argv[1], run_name='asked')['one_class']()\n\
+                   wanted = 1 << libtorrent.session.global_peer_class_id\n\
+                   assert all(alone.access(host) == wanted for host in ['10.1.3.10', '192.0.2.1', 'fd00::1', '2001:db8::1'])\n";
+        let output = Command::new(python).args(["-c", ask]).arg(&script).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }

@@ -107,6 +107,8 @@ impl Member {
         if self.client == Client::Iperf3 {
             return self.listen_iperf(content_bytes);
         }
+        // Looked at before its output is: a peer that is done and ends in between has said so.
+        let has_ended = program.has_ended();
         let told = program.events()?;
         for event in &told {
             let (Some(at), Some(bytes)) = (event["time"].as_f64(), event["bytes_done"].as_u64()) else { continue };
@@ -122,7 +124,7 @@ impl Member {
         }
         // `receive` ends when it is done, and `send` when all are.
         let may_end = self.client == Client::Bulk && (self.role == Role::Seed || self.seconds.is_some());
-        if program.has_ended() && !may_end {
+        if has_ended && !may_end {
             let said = told.iter().rev().find_map(|told| told["message"].as_str().map(str::to_owned));
             return Err(program.failure(&said.map_or("ended early".into(), |said| format!("ended early ({said})"))));
         }
@@ -177,7 +179,7 @@ impl Member {
 }
 
 /// Keeps a sample, and forgets every second one where there are too many.
-fn push(samples: &mut Vec<(f64, u64)>, sample: (f64, u64)) {
+pub(super) fn push(samples: &mut Vec<(f64, u64)>, sample: (f64, u64)) {
     samples.push(sample);
     if samples.len() > SAMPLES_MAX {
         let mut number = 0;

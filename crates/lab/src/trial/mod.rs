@@ -8,13 +8,17 @@
 mod array;
 mod clients;
 mod lock;
+mod measure;
 mod member;
 mod one;
+mod preflight;
 mod result;
 mod runner;
 mod script;
 mod ways;
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -23,16 +27,18 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::bed::{BedError, Calibration};
-use crate::fluid::Bounds;
-use crate::plan::{Cell, Peer, Plan, Role};
+use crate::fluid::longest_seconds;
+use crate::plan::{Cell, Peer, Plan, Role, rate_bytes};
 use crate::sheet::Sheet;
 
 pub use array::{Collected, Submission, Submit, collect, submit, task};
 pub(crate) use clients::TRACKER_PORT;
-pub use lock::{Locked, locked};
+pub use lock::{LinksMeasured, Locked, locked};
+pub use measure::Measurements;
 pub use one::Live;
+pub use preflight::preflight;
 pub use result::{Happened, PeerResult, RunResult};
-pub use runner::{Measurements, run};
+pub use runner::run;
 pub use ways::routes;
 
 const RUNS: &str = "runs.jsonl";
@@ -45,6 +51,8 @@ const LOGS: &str = "runs";
 const AROUND_SECONDS: f64 = 8.0;
 /// How much longer than the network's bound transfers take, for the same.
 const BOUND_FACTOR: f64 = 2.0;
+/// Longest time that is estimated for a plan: thirty thousand years, so that plans of any limits can be added up.
+const ESTIMATE_SECONDS_MAX: f64 = 1e12;
 
 /// How plans are run.
 #[derive(Clone, Debug)]
@@ -90,6 +98,14 @@ pub enum TrialError {
         /// What differs.
         what: &'static str,
     },
+    /// Two plans for one folder of results.
+    #[error(
+        "two of these plans have the id {0}, by which their results are called: run them apart, with another --out"
+    )]
+    SameId(String),
+    /// Results that no tasks made.
+    #[error("{} was not made by `lab submit`: name a folder that it made", .0.display())]
+    NotSubmitted(PathBuf),
     /// The program that takes jobs does not.
     #[error("{command} failed: {said}")]
     Slurm {
@@ -182,6 +198,15 @@ impl Results {
         self.runs.iter().filter(|run| run.cell == name).filter_map(|run| run.value(measure)).collect()
     }
 
+    /// The same with their repetitions, which rise.
+    pub fn by_repetition(&self, measure: crate::plan::Measure, cell: &Cell) -> Vec<(u32, f64)> {
+        let name = self.plan.name(cell);
+        let runs = self.runs.iter().filter(|run| run.cell == name);
+        let mut values: Vec<(u32, f64)> = runs.filter_map(|run| Some((run.repetition, run.value(measure)?))).collect();
+        values.sort_by_key(|(repetition, _)| *repetition);
+        values
+    }
+
     /// Writes tables and the page anew, and says where the page is.
     ///
     /// # Errors
@@ -210,11 +235,22 @@ fn logs_of(folder: &Path, cell: &str, repetition: u32) -> PathBuf {
     folder.join(LOGS).join(cell.replace('/', "-")).join(repetition.to_string())
 }
 
-/// The runs of a file; a last line that was cut off by a crash is none.
+/// The runs of a file; a last line that was cut off by a crash is none. Of a run that failed and was made again, the last line counts.
 fn read_runs(path: &Path) -> Result<Vec<RunResult>, TrialError> {
     let Ok(file) = File::open(path) else { return Ok(Vec::new()) };
     let lines = BufReader::new(file).lines().map_while(Result::ok);
-    Ok(lines.filter_map(|line| RunResult::from_json(&serde_json::from_str(&line).ok()?)).collect())
+    let mut runs: Vec<RunResult> = Vec::new();
+    let mut places = HashMap::new();
+    for run in lines.filter_map(|line| RunResult::from_json(&serde_json::from_str(&line).ok()?)) {
+        match places.entry((run.cell.clone(), run.repetition)) {
+            Entry::Occupied(place) => runs[*place.get()] = run,
+            Entry::Vacant(place) => {
+                place.insert(runs.len());
+                runs.push(run);
+            }
+        }
+    }
+    Ok(runs)
 }
 
 /// Writes a file that is whole or not there.
@@ -227,20 +263,19 @@ fn write_whole(path: &Path, text: &str) -> Result<(), TrialError> {
 /// How long the runs of a plan take, about, before any was made.
 pub fn estimate(plan: &Plan, cells: &[Cell], repetitions: u32) -> Duration {
     let one = |cell: &Cell| {
-        let bound = Bounds::new(plan, cell).longest_seconds.unwrap_or(0.0).max(by_limits(&plan.under(cell), cell));
+        let bound = longest_seconds(plan, cell).unwrap_or(0.0).max(by_limits(&plan.under(cell), cell));
         let joins =
             plan.placements[cell.placement].peers.iter().map(|peer| peer.join.as_secs_f64()).fold(0.0, f64::max);
         AROUND_SECONDS + joins + BOUND_FACTOR * bound
     };
-    Duration::from_secs_f64(cells.iter().map(one).sum::<f64>() * f64::from(repetitions))
+    let seconds = cells.iter().map(one).sum::<f64>() * f64::from(repetitions);
+    Duration::from_secs_f64(seconds.clamp(0.0, ESTIMATE_SECONDS_MAX))
 }
 
 /// Seconds that a content takes at least where peers limit what they send.
 fn by_limits(under: &Plan, cell: &Cell) -> f64 {
     let peers = &under.placements[cell.placement].peers;
-    let sent = |peer: &Peer| {
-        peer.limits[0].as_deref().and_then(clients::rate_bytes).map_or(f64::INFINITY, |bytes| bytes as f64)
-    };
+    let sent = |peer: &Peer| peer.limits[0].as_deref().and_then(rate_bytes).map_or(f64::INFINITY, |bytes| bytes as f64);
     let leechers = peers.iter().filter(|peer| peer.role == Role::Leecher).count() as f64;
     let seeds: f64 = peers.iter().filter(|peer| peer.role == Role::Seed).map(sent).sum();
     let all: f64 = peers.iter().map(sent).sum();
@@ -263,4 +298,34 @@ pub fn chosen(plan: &Plan, only: &[String]) -> Result<Vec<Cell>, TrialError> {
         return Err(TrialError::NoCell { only: none.clone(), id: plan.id.clone(), cells: names });
     }
     Ok(cells.into_iter().filter(|cell| only.is_empty() || only.iter().any(|only| fits(cell, only))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_run_that_was_made_again_the_last_line_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(RUNS);
+        let line = |cell: &str, repetition: u32, failed: Option<&str>| {
+            let run = serde_json::json!({
+                "cell": cell, "repetition": repetition, "began": 1.0, "build_seconds": 1.0, "seconds": 1.0, "content_bytes": 7,
+                "peers": [], "cpu": { "peers": 0.0, "network": 0.0, "wires": 0.0 }, "links": [], "events": [], "failed": failed,
+            });
+            format!("{run}\n")
+        };
+        let lines = [
+            line("a", 0, Some("slow")),
+            line("b", 0, None),
+            line("a", 1, None),
+            line("a", 0, None),
+            line("b", 1, Some("slow")),
+        ];
+        fs::write(&path, lines.concat() + "{\"cell\": \"a\", \"repe").unwrap();
+        let runs = read_runs(&path).unwrap();
+        let told: Vec<_> = runs.iter().map(|run| (run.cell.as_str(), run.repetition, run.failed.as_deref())).collect();
+        assert_eq!(told, [("a", 0, None), ("b", 0, None), ("a", 1, None), ("b", 1, Some("slow"))]);
+        assert!(read_runs(&dir.path().join("none")).unwrap().is_empty());
+    }
 }

@@ -1,19 +1,20 @@
 //! One run: a fresh network, the peers in it, and what came of them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::clients::{self, PeerSetup};
-use super::member::{Member, Stay};
+use super::member::{self, Member, Stay};
 use super::result::{Happened, PeerResult, RunResult};
 use super::script::Script;
 use super::ways;
 use crate::bed::program::{Program, bare};
 use crate::bed::{Bed, BedError, Flows, Host, Lease, Setup};
 use crate::demo::content::Scratch;
-use crate::plan::{Candidate, Cell, Change, Client, LinkChange, Plan, Role};
+use crate::plan::{Candidate, Cell, Change, Client, Event, LinkChange, Plan, Role};
 use crate::processors::processors;
 use crate::wire::WireUse;
 
@@ -100,6 +101,7 @@ pub(super) fn run(
         .map(|(after, before)| [0, 1].map(|way| since(after[way], before[way])))
         .collect();
     let happened = std::mem::take(&mut swarm.happened);
+    let crossed = std::mem::take(&mut swarm.crossed);
     let peers = swarm.end();
     let (network, wires) = bed.end();
     drop(scratch);
@@ -119,6 +121,7 @@ pub(super) fn run(
         peers,
         busy,
         links,
+        crossed,
         happened,
         failed,
     })
@@ -135,6 +138,17 @@ fn since(after: WireUse, before: WireUse) -> WireUse {
 
 fn unix(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// The directions of links in which events send cross traffic, each once.
+fn crossed_ways(events: &[Event]) -> BTreeSet<(usize, usize)> {
+    let of = |event: &Event| match &event.change {
+        Change::Link { link, ways, to: LinkChange::Udp(_) | LinkChange::Tcp(_) } => {
+            (0..2).filter(|way| ways[*way]).map(|way| (*link, way)).collect()
+        }
+        _ => Vec::new(),
+    };
+    events.iter().flat_map(of).collect()
 }
 
 /// The peers of a run.
@@ -155,6 +169,8 @@ struct Swarm<'a> {
     /// What happens meanwhile, what of it has, and what runs of it: cross traffic by TCP, and peers that are away.
     script: Script<'a>,
     happened: Vec<Happened>,
+    /// What cross traffic there was: seconds since the run began, and bytes.
+    crossed: Vec<(f64, u64)>,
     flows: Vec<(usize, Flows)>,
     away: Vec<(usize, Vec<usize>)>,
     /// Draws who leaves.
@@ -188,6 +204,7 @@ impl<'a> Swarm<'a> {
             invitation: None,
             script: Script::new(&plan.events),
             happened: Vec::new(),
+            crossed: Vec::new(),
             flows: Vec::new(),
             away: Vec::new(),
             random,
@@ -300,6 +317,7 @@ impl<'a> Swarm<'a> {
             let done = order.iter().filter(|each| self.peers[**each].is_done()).count();
             watch(Live { seconds: elapsed.as_secs_f64(), done, leechers: order.len() });
             if done == order.len() {
+                self.note_crossed(bed, elapsed);
                 return Ok(());
             }
             if self.ground.cancel.load(Ordering::Relaxed) {
@@ -312,6 +330,7 @@ impl<'a> Swarm<'a> {
             if checked.elapsed() > CHECK_EVERY {
                 checked = Instant::now();
                 bed.check()?;
+                self.note_crossed(bed, elapsed);
             }
             thread::sleep(TICK);
         }
@@ -321,6 +340,17 @@ impl<'a> Swarm<'a> {
     fn listen(&mut self) -> Result<(), BedError> {
         let (began, bytes) = (self.began_unix, self.ground.plan.content_bytes);
         self.peers.iter_mut().try_for_each(|peer| peer.listen(began, bytes))
+    }
+
+    /// Notes how much cross traffic there was so far, where events send it.
+    fn note_crossed(&mut self, bed: &Bed, elapsed: Duration) {
+        let ways = crossed_ways(&self.ground.plan.events);
+        if ways.is_empty() {
+            return;
+        }
+        let used = bed.used();
+        let bytes = ways.iter().map(|(link, way)| used[*link][*way].cross_bytes).sum();
+        member::push(&mut self.crossed, (elapsed.as_secs_f64(), bytes));
     }
 
     /// What share of everything that leechers fetch is there, 0 to 1.
@@ -423,5 +453,28 @@ impl<'a> Swarm<'a> {
             cpu: peer.end(),
         });
         ended.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::When;
+
+    #[test]
+    fn cross_traffic_counts_where_events_send_it() {
+        let event = |link, ways, to| Event {
+            when: When::At(Duration::ZERO),
+            length: None,
+            change: Change::Link { link, ways, to },
+        };
+        let events = [
+            event(3, [true, false], LinkChange::Tcp(2)),
+            event(1, [true, true], LinkChange::Udp(8)),
+            event(1, [false, true], LinkChange::Udp(9)),
+            event(2, [true, true], LinkChange::Down),
+        ];
+        assert_eq!(crossed_ways(&events).into_iter().collect::<Vec<_>>(), [(1, 0), (1, 1), (3, 0)]);
+        assert!(crossed_ways(&events[3..]).is_empty());
     }
 }

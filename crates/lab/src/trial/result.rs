@@ -32,6 +32,9 @@ pub struct RunResult {
     pub busy: Option<f64>,
     /// What passed each link.
     pub links: Vec<[WireUse; 2]>,
+    /// Seconds after the run began, and bytes of cross traffic that links had carried then in the directions in which events send it:
+    /// what comes back there, as acknowledgements do, is none. Nothing where no event sends any.
+    pub crossed: Vec<(f64, u64)>,
     /// What of the plan's events happened.
     pub happened: Vec<Happened>,
     /// Why it is none, if that is so.
@@ -74,19 +77,24 @@ pub struct PeerResult {
 const RECOVERY_SECONDS: f64 = 2.0;
 
 impl PeerResult {
-    /// Bytes that it had at a time; between samples, as many as lie in the right proportion.
+    /// Bytes that it had at a time.
     fn bytes_at(&self, at: f64) -> f64 {
-        let after = self.samples.iter().position(|sample| sample.0 >= at);
-        let (before, after) = match after {
-            None => return self.samples.last().map_or(0.0, |last| last.1 as f64),
-            Some(0) => ((self.joined, 0), self.samples[0]),
-            Some(place) => (self.samples[place - 1], self.samples[place]),
-        };
-        if at <= before.0 || after.0 <= before.0 {
-            return before.1 as f64;
-        }
-        before.1 as f64 + (after.1 as f64 - before.1 as f64) * (at - before.0) / (after.0 - before.0)
+        bytes_at(&self.samples, self.joined, at)
     }
+}
+
+/// Bytes at a time, of samples that begin with none at `start`; between samples, as many as lie in the right proportion.
+fn bytes_at(samples: &[(f64, u64)], start: f64, at: f64) -> f64 {
+    let after = samples.iter().position(|sample| sample.0 >= at);
+    let (before, after) = match after {
+        None => return samples.last().map_or(0.0, |last| last.1 as f64),
+        Some(0) => ((start, 0), samples[0]),
+        Some(place) => (samples[place - 1], samples[place]),
+    };
+    if at <= before.0 || after.0 <= before.0 {
+        return before.1 as f64;
+    }
+    before.1 as f64 + (after.1 as f64 - before.1 as f64) * (at - before.0) / (after.0 - before.0)
 }
 
 impl RunResult {
@@ -104,6 +112,18 @@ impl RunResult {
     /// When the first peer that counts was done.
     pub fn first_done(&self) -> Option<f64> {
         self.counted().filter_map(|peer| Some(peer.joined + peer.seconds?)).reduce(f64::min)
+    }
+
+    /// The second half of the time until the first peer that counts was done.
+    fn settled(&self) -> Option<(f64, f64)> {
+        let done = self.first_done()?;
+        Some((done / 2.0, done))
+    }
+
+    /// Rate of cross traffic between two times, Mbit/s.
+    fn crossed_between(&self, from: f64, to: f64) -> Option<f64> {
+        let bytes = bytes_at(&self.crossed, 0.0, to) - bytes_at(&self.crossed, 0.0, from);
+        (to > from && !self.crossed.is_empty()).then(|| bytes * 8.0 / (to - from) / 1e6)
     }
 
     /// Begin and end of the first event that has both.
@@ -139,13 +159,14 @@ impl RunResult {
                 let bytes = self.links.iter().flatten().map(|used| used.bytes.saturating_sub(used.cross_bytes));
                 bytes.sum::<u64>() as f64 / received
             }
+            // Of the same time, so that both can stand beside each other.
             Measure::Cross => {
-                let bytes: u64 = self.links.iter().flatten().map(|used| used.cross_bytes).sum();
-                (self.seconds > 0.0).then(|| bytes as f64 * 8.0 / self.seconds / 1e6)?
+                let (from, to) = self.settled()?;
+                self.crossed_between(from, to)?
             }
             Measure::RateSettled => {
-                let done = self.first_done()?;
-                self.rate_between(done / 2.0, done)?
+                let (from, to) = self.settled()?;
+                self.rate_between(from, to)?
             }
             Measure::RateBefore => {
                 let (begin, _) = self.window()?;
@@ -188,6 +209,7 @@ impl RunResult {
             "cpu": { "peers": self.cpu[0], "network": self.cpu[1], "wires": self.cpu[2] },
             "busy": self.busy,
             "links": self.links.iter().enumerate().map(link).collect::<Vec<_>>(),
+            "crossed": self.crossed,
             "events": self.happened.iter().map(event).collect::<Vec<_>>(),
             "failed": self.failed,
         })
@@ -195,13 +217,13 @@ impl RunResult {
 
     /// From a line of JSON; `None` for what no run has written.
     pub fn from_json(value: &Value) -> Option<Self> {
+        let sample = |value: &Value| Some((value[0].as_f64()?, value[1].as_u64()?));
         let peer = |value: &Value| {
             let role = match value["role"].as_str()? {
                 "seed" => Role::Seed,
                 "leecher" => Role::Leecher,
                 _ => return None,
             };
-            let sample = |value: &Value| Some((value[0].as_f64()?, value[1].as_u64()?));
             Some(PeerResult {
                 isd_as: value["as"].as_str()?.to_owned(),
                 role,
@@ -245,6 +267,8 @@ impl RunResult {
                 .iter()
                 .map(|link| Some([way(&link["there"])?, way(&link["back"])?]))
                 .collect::<Option<_>>()?,
+            // Not in results of earlier programs.
+            crossed: value["crossed"].as_array().into_iter().flatten().map(sample).collect::<Option<_>>()?,
             happened: value["events"].as_array()?.iter().map(event).collect::<Option<_>>()?,
             failed: value["failed"].as_str().map(str::to_owned),
         })

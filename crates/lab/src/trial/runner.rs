@@ -13,19 +13,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::measure::{self, Measurements};
 use super::one::{self, Live};
 use super::result::RunResult;
 use super::{
-    Notice, Options, Outcome, RUNS, Results, TrialError, chosen, estimate, lock, logs_of, read_runs, write_whole,
+    Notice, Options, Outcome, RUNS, Results, TrialError, estimate, lock, logs_of, preflight, read_runs, write_whole,
 };
-use crate::bed::program::bare;
-use crate::bed::{Bed, BedError, Calibration, Lease, Routing, Setup, daemon};
+use crate::bed::program::{bare, dies_with_us};
+use crate::bed::{BedError, Calibration, Lease};
 use crate::demo::DemoError;
 use crate::demo::content::{self, Scratch};
 use crate::plan::{Cell, Plan};
-
-/// What networks were measured at, by the texts of their topologies: plans that follow each other and share one need it once.
-pub type Measurements = HashMap<String, Calibration>;
 
 /// Runs a plan, or what of it has no results yet. The calling thread has to live as long.
 ///
@@ -38,22 +36,18 @@ pub fn run(
     cancel: &AtomicBool,
     watch: &mut dyn FnMut(Notice<'_>),
 ) -> Result<Outcome, TrialError> {
-    if let Some(why) = &plan.sim {
-        return Err(TrialError::Simulated { id: plan.id.clone(), why: why.clone() });
-    }
-    let cells = chosen(&plan, &options.only)?;
     // What is missing is said before anything begins.
-    if cells.iter().any(|cell| plan.candidates[cell.candidate].routing.is_bgp()) {
-        ["zebra", "bgpd"].into_iter().try_for_each(|name| daemon(name).map(drop))?;
-    }
-    plan.clients(&cells).into_iter().try_for_each(|client| client.check())?;
+    let cells = preflight::begins(&plan, options)?;
     let (lease, removed) = Lease::new()?;
     if !removed.is_empty() {
         watch(Notice::Removed(&removed));
     }
     let folder = options.out.join(&plan.id);
-    let mut runs = begin(&folder, &plan, options)?;
+    fs::create_dir_all(&folder).map_err(|error| BedError::file(&folder, error))?;
     let folder = folder.canonicalize().map_err(|error| BedError::file(&folder, error))?;
+    let place = scratch(&folder);
+    let lock = if folder.join(lock::FILE).exists() { Some(lock::read(&folder)?) } else { None };
+    let mut runs = if lock.is_some() { read_runs(&folder.join(RUNS))? } else { Vec::new() };
     let done: HashSet<(String, u32)> =
         runs.iter().filter(|run| run.failed.is_none()).map(|run| (run.cell.clone(), run.repetition)).collect();
     let repetitions = options.repeat.unwrap_or(plan.repetitions);
@@ -61,61 +55,31 @@ pub fn run(
     let open: Vec<(&Cell, u32)> =
         all.filter(|(cell, repetition)| !done.contains(&(plan.name(cell), *repetition))).collect();
     watch(Notice::Plan(&plan, open.len(), done.len()));
+    let is_fresh = lock.is_none();
+    let mut lock = lock.unwrap_or_else(|| lock::make(&plan, options, &Calibration::default()));
+    lock::widen(&mut lock, &plan, options, !runs.is_empty());
     // Those that failed have another try.
     runs.retain(|run| run.failed.is_none());
-    if !folder.join(lock::FILE).exists() {
-        let calibration = match measured.entry(plan.topology_text.clone()) {
-            Entry::Occupied(known) => known.get().clone(),
-            Entry::Vacant(free) => free.insert(calibrate(&lease, &plan, &folder, options, cancel)?).clone(),
-        };
+    let asked = lock::unmeasured(&lock, measure::asked(&plan, &cells));
+    if is_fresh || !(open.is_empty() || asked.is_empty()) {
+        let ground = (options.program.as_path(), folder.as_path());
+        let calibration = measure::calibrate(measured, &asked, &plan, &lease, ground, cancel)?;
         watch(Notice::Calibrated(&calibration));
-        let lock = lock::make(&plan, options, &calibration);
-        write_whole(&folder.join(lock::FILE), &format!("{lock:#}\n"))?;
+        lock::add_measured(&mut lock, &calibration);
     }
-    let lock = lock::read(&folder)?;
+    write_whole(&folder.join(lock::FILE), &format!("{lock:#}\n"))?;
     let mut results = Results { folder, lock, plan, runs };
-    let ended = run_all(&results.folder, &results.plan, &lease, options, &open, cancel, &mut results.runs, watch);
+    let ground = (results.folder.as_path(), place.path());
+    let ended = run_all(ground, &results.plan, &lease, options, &open, cancel, &mut results.runs, watch);
     // What is there is shown.
     let page = results.write()?;
     ended?;
     Ok(Outcome { results, page })
 }
 
-/// Makes the folder, or reads what is in it.
-fn begin(folder: &Path, plan: &Plan, options: &Options) -> Result<Vec<RunResult>, TrialError> {
-    fs::create_dir_all(folder).map_err(|error| BedError::file(folder, error))?;
-    if !folder.join(lock::FILE).exists() {
-        return Ok(Vec::new());
-    }
-    if !options.resume {
-        return Err(TrialError::Occupied(folder.to_path_buf()));
-    }
-    let theirs = lock::read(folder)?;
-    let ours = lock::make(plan, options, &Calibration::default());
-    match lock::difference(&ours, &theirs) {
-        Some(what) => Err(TrialError::Other { folder: folder.to_path_buf(), what }),
-        None => read_runs(&folder.join(RUNS)),
-    }
-}
-
-fn calibrate(
-    lease: &Lease,
-    plan: &Plan,
-    folder: &Path,
-    options: &Options,
-    cancel: &AtomicBool,
-) -> Result<Calibration, TrialError> {
-    let setup = Setup {
-        topology: &plan.topology,
-        routing: Routing::Plain,
-        hosts: &[],
-        program: &options.program,
-        logs: folder,
-        seed: plan.seed,
-        slot: 0,
-    };
-    let bed = Bed::build(lease, &setup, cancel)?;
-    Ok(bed.calibrate(cancel, &plan.topology)?)
+/// Where peers put what they fetch; what a lab left there that was killed is removed, even where nothing is to be run.
+fn scratch(folder: &Path) -> Scratch {
+    Scratch::new(&folder.join("scratch"))
 }
 
 /// What workers tell.
@@ -127,7 +91,7 @@ enum WorkerEvent {
 
 #[allow(clippy::too_many_arguments, reason = "the parts of one `Results`, of which some are read and one is written")]
 fn run_all(
-    folder: &Path,
+    (folder, place): (&Path, &Path),
     plan: &Plan,
     lease: &Lease,
     options: &Options,
@@ -139,20 +103,9 @@ fn run_all(
     if open.is_empty() {
         return Ok(());
     }
-    let place = folder.join("scratch");
-    let _scratch = Scratch::new(&place);
-    let contents = Contents::make(plan, open, &place, options, cancel)?;
-    let ground = Runs {
-        folder,
-        plan,
-        lease,
-        options,
-        open,
-        place: &place,
-        contents: &contents,
-        next: AtomicUsize::new(0),
-        cancel,
-    };
+    let contents = Contents::make(plan, open, place, options, cancel)?;
+    let ground =
+        Runs { folder, plan, lease, options, open, place, contents: &contents, next: AtomicUsize::new(0), cancel };
     let mut pace = Pace::new(plan, open, options.jobs);
     let (tell, told) = channel();
     thread::scope(|scope| {
@@ -282,6 +235,7 @@ fn failed(plan: &Plan, name: &str, repetition: u32, error: &BedError) -> RunResu
         cpu: [0.0; 3],
         busy: None,
         links: Vec::new(),
+        crossed: Vec::new(),
         happened: Vec::new(),
         failed: Some(error.to_string()),
     }
@@ -347,13 +301,17 @@ fn make_content(
     if let Some(tracker) = tracker {
         command.args(["--version", "1", "--tracker", tracker]);
     }
+    dies_with_us(&mut command);
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| BedError::Start { program: options.program.display().to_string(), error })?;
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(BedError::Program { name: "create".into(), what: "failed".into(), said, log: torrent }.into())
+    // Beside the scratch folder, which goes when this fails.
+    let log = options.out.join(&plan.id).join("create.err");
+    fs::write(&log, &output.stderr).map_err(|error| BedError::file(&log, error))?;
+    let said = String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or("nothing").to_owned();
+    Err(BedError::Program { name: "create".into(), what: "failed".into(), said, log }.into())
 }
 
 /// Adds a line that is on the disk when this returns.
@@ -400,5 +358,23 @@ impl Pace {
         };
         let left = each * (self.open - self.taken.len()) as f64 - current.as_secs_f64().min(each);
         Duration::from_secs_f64(left.max(0.0) / self.jobs as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_lab_left_in_its_folder_goes_with_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = dir.path().join("scratch/got-0");
+        fs::create_dir_all(&left).unwrap();
+        fs::write(left.join("content.bin"), b"half of it").unwrap();
+        let place = scratch(dir.path());
+        assert!(!dir.path().join("scratch").exists());
+        fs::create_dir_all(place.path()).unwrap();
+        drop(place);
+        assert!(!dir.path().join("scratch").exists());
     }
 }
