@@ -48,6 +48,8 @@ enum State {
 #[derive(Clone, Debug)]
 struct Entry {
     source: Source,
+    /// A tracker named it, among others.
+    is_of_tracker: bool,
     failures: u32,
     /// It needed nothing from anybody when it was last connected.
     complete: bool,
@@ -67,7 +69,8 @@ fn priority(own: &[Option<SocketAddr>; 2], address: &Endpoint) -> u32 {
 impl Entry {
     fn new(source: Source) -> Self {
         let state = State::Idle { not_before: None };
-        Self { source, failures: 0, complete: false, prefers_encryption: false, priority: 0, state }
+        let is_of_tracker = source == Source::Tracker;
+        Self { source, is_of_tracker, failures: 0, complete: false, prefers_encryption: false, priority: 0, state }
     }
 
     /// When it may be dialled: not before `now`.
@@ -116,6 +119,7 @@ impl PeerBook {
         }
         if let Some(entry) = self.entries.get_mut(&address) {
             entry.source = entry.source.max(source);
+            entry.is_of_tracker |= source == Source::Tracker;
             return true;
         }
         if self.entries.len() >= ADDRESSES_MAX && !self.forget_one(source) {
@@ -220,6 +224,13 @@ impl PeerBook {
         entry.state = State::Idle { not_before: Some(now + wait) };
     }
 
+    /// The content is private (BEP 27): forgets those whom neither a tracker nor the user named, and answers them.
+    pub fn forget_strangers(&mut self) -> Vec<Endpoint> {
+        let is_stranger = |entry: &Entry| !entry.is_of_tracker && entry.source != Source::User;
+        let strangers = self.entries.extract_if(.., |_, entry| is_stranger(entry));
+        strangers.map(|(address, _)| address).collect()
+    }
+
     /// This address must not be dialled again: ourselves, or a banned peer.
     pub fn forget(&mut self, address: Endpoint) {
         self.entries.remove(&address);
@@ -232,6 +243,24 @@ mod tests {
 
     fn address(port: u16) -> Endpoint {
         Endpoint::Ip(([127, 0, 0, 1], port).into())
+    }
+
+    #[test]
+    fn of_a_private_content_those_are_left_whom_trackers_or_the_user_named() {
+        let mut book = PeerBook::new();
+        let sources = [Source::Exchange, Source::Dht, Source::Tracker, Source::Local, Source::User];
+        for (port, source) in (1..).zip(sources) {
+            book.add(address(port), source);
+        }
+        book.add(address(2), Source::Tracker);
+        book.connected(address(4));
+        // In this order and in the other.
+        for (port, source) in [(6, Source::Local), (6, Source::Tracker), (7, Source::Tracker), (7, Source::Local)] {
+            book.add(address(port), source);
+        }
+        assert_eq!(book.forget_strangers(), [address(1), address(4)]);
+        assert_eq!(book.len(), 5);
+        assert!(book.forget_strangers().is_empty());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::check_trackers;
-use crate::cli::{Cli, Command, DaemonFlags, command};
+use crate::cli::{Cli, Command, DaemonFlags, Later, command};
 use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::hook::{self, Ended, Hook};
@@ -210,7 +210,7 @@ fn reread() -> Result<Box<DaemonFlags>, Failure> {
     let wrong = |error: &dyn std::fmt::Display| Failure::usage(error.to_string().trim_end());
     let matches = settings::layered(command, &arguments)?.map_err(|error| wrong(&error))?;
     match Cli::from_arg_matches(&matches).map_err(|error| wrong(&error))?.command {
-        Command::Daemon(flags) => Ok(flags),
+        Command::Daemon(Later(flags)) => Ok(flags),
         _ => Err(Failure::usage("this is no `daemon` any more")),
     }
 }

@@ -174,6 +174,11 @@ impl Torrent {
         self.conns.get(&id).map_or(0, |conn| conn.downloaded_bytes + conn.uploaded_bytes)
     }
 
+    /// Payload that came over a connection.
+    pub fn conn_downloaded_bytes(&self, id: ConnId) -> u64 {
+        self.conns.get(&id).map_or(0, |conn| conn.downloaded_bytes)
+    }
+
     /// Where the peer at the other end of a connection can be dialled, as far as is known.
     pub fn listen_address(&self, id: ConnId) -> Option<Endpoint> {
         self.conns.get(&id)?.listen_address()

@@ -14,8 +14,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use super::beneath;
+use super::holes::is_hole;
+use super::{PRESENT, SegmentKind, Storage, beneath};
 use crate::info::Info;
 
 /// Bytes copied at a time when a file moves out.
@@ -115,5 +117,27 @@ impl Parts {
 
     fn piece(&self, offset: u64) -> u32 {
         (offset / self.piece_length) as u32
+    }
+}
+
+impl Storage {
+    /// Whether bytes of `piece` are kept aside, since a file that it lies in is not in its place: what lies in files is not all of it.
+    pub(crate) fn is_kept_aside(&self, piece: u32) -> bool {
+        let geometry = &self.info.geometry;
+        let (offset, len) = (geometry.piece_offset(piece), u64::from(geometry.piece_len(piece)));
+        let (slot, aside) = {
+            let mut parts = self.lock_parts();
+            let Some((slot, _)) = parts.locate(offset).filter(|_| parts.exists()) else { return false };
+            (slot, parts.file(&self.root, false, self.options.read_only))
+        };
+        let (mut is_any_present, mut is_any_absent) = (false, false);
+        for segment in self.layout.segments(offset, len).filter(|segment| segment.kind == SegmentKind::File) {
+            let is_present = self.states[segment.file].load(Ordering::Acquire) & PRESENT != 0;
+            is_any_present |= is_present;
+            is_any_absent |= !is_present;
+        }
+        // Of many small files that are not wanted, most pieces have nothing anywhere: there is nothing to be read.
+        let is_blank = !is_any_present && aside.is_ok_and(|aside| is_hole(&aside, slot..slot + len));
+        is_any_absent && !is_blank
     }
 }

@@ -155,16 +155,56 @@ impl Journal {
     /// The spans that count in a machine's run of this id.
     pub fn kept(&self, boot: [u8; 16]) -> Vec<Range<u64>> {
         let same_run = self.identity.boot == boot && boot != [0; 16];
-        let synced = self.records.iter().filter_map(|record| match record {
-            Record::Synced(records) => Some(*records),
-            _ => None,
-        });
-        let count = if same_run { usize::MAX } else { synced.max().unwrap_or(0) as usize };
+        let count = if same_run { usize::MAX } else { self.synced() as usize };
         let kept = self.records.iter().filter_map(|record| match record {
             Record::Kept(spans) => Some(spans.clone()),
             _ => None,
         });
         kept.take(count).collect()
+    }
+
+    /// Spans that were kept since the last sync: what is on the disk of them is not known, whatever was there before.
+    pub fn unsynced(&self) -> Vec<Range<u64>> {
+        let kept = self.records.iter().filter_map(|record| match record {
+            Record::Kept(spans) => Some(spans.clone()),
+            _ => None,
+        });
+        kept.skip(self.synced() as usize).collect()
+    }
+
+    /// The same without the spans that are not known to be on the disk, and no longer: whoever writes on, the bytes, and how many records
+    /// of kept spans are in them.
+    pub fn without_unsynced(&self) -> (Writer, Vec<u8>, u64) {
+        let synced = self.synced();
+        let (mut writer, mut bytes) = Writer::begin(&self.identity);
+        let (mut seen, mut leases) = (0, Vec::new());
+        for record in &self.records {
+            match record {
+                Record::Lease(..) => leases.push(record),
+                Record::Synced(_) => {}
+                Record::Kept(_) | Record::Hash(_) => {
+                    seen += u64::from(matches!(record, Record::Kept(_)));
+                    if seen <= synced {
+                        bytes.extend(writer.record(record));
+                    }
+                }
+            }
+        }
+        let kept = seen.min(synced);
+        if kept > 0 {
+            bytes.extend(writer.record(&Record::Synced(kept)));
+        }
+        leases.into_iter().for_each(|lease| bytes.extend(writer.record(lease)));
+        (writer, bytes, kept)
+    }
+
+    /// How many records of kept spans are on the disk, the first of them.
+    fn synced(&self) -> u64 {
+        let synced = self.records.iter().filter_map(|record| match record {
+            Record::Synced(records) => Some(*records),
+            _ => None,
+        });
+        synced.max().unwrap_or(0)
     }
 
     /// The hashes that spans had when they were kept, as far as they were recorded.
@@ -276,6 +316,31 @@ mod tests {
         records.push(Record::Hash([7; 16]));
         let hashes = Journal { identity, records }.hashes();
         assert_eq!(hashes, HashMap::from([(5, hash(30))]));
+    }
+
+    #[test]
+    fn what_was_not_synced_is_left_out_and_leases_stay() {
+        let identity = Identity { manifest: [1; 32], key: [2; 32], boot: [3; 16] };
+        let hash = |byte| hash_records(&[byte; 32]);
+        let mut records = vec![Record::Kept(0..1)];
+        records.extend(hash(1));
+        records.extend([Record::Lease(1, 2), Record::Kept(5..6)]);
+        records.extend(hash(2));
+        // The second was kept while the first was being synced.
+        records.extend([Record::Synced(1), Record::Lease(7, 9), Record::Kept(7..8)]);
+        records.extend(hash(3));
+        let journal = Journal { identity, records };
+        assert_eq!(journal.unsynced(), [5..6, 7..8]);
+        let (mut writer, mut bytes, kept) = journal.without_unsynced();
+        let left = Journal::parse(&bytes).unwrap();
+        assert_eq!((kept, left.kept([3; 16]), left.kept([4; 16])), (1, vec![0..1], vec![0..1]));
+        assert_eq!((left.hashes(), left.leases()), (HashMap::from([(0, [1; 32])]), vec![(1, 2), (7, 9)]));
+        // It is written on.
+        bytes.extend(writer.record(&Record::Kept(9..10)));
+        assert_eq!(Journal::parse(&bytes).unwrap().kept([3; 16]), [0..1, 9..10]);
+        let nothing = Journal { identity, records: vec![Record::Kept(0..4), Record::Lease(1, 2)] }.without_unsynced();
+        let left = Journal::parse(&nothing.1).unwrap();
+        assert!(nothing.2 == 0 && left.kept([3; 16]).is_empty() && left.leases() == [(1, 2)]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Says which pieces and files of a content are good where it lies on disk.
 //!
-//! Nothing is written, nothing that is missing is an error, and padding is not read. For hybrid torrents a piece is good when
-//! both of its hashes agree (BEP 52, "upgrade path").
+//! Nothing is written, nothing that is missing is an error, and padding is not read. A folder is looked at as it is ([`verify`]); of a
+//! content that is open, what is kept aside counts too ([`verify_pieces`]). For hybrid torrents a piece is good when both of its hashes
+//! agree (BEP 52, "upgrade path").
 
 #[cfg(test)]
 mod tests;
@@ -18,10 +19,14 @@ use thiserror::Error;
 use crate::bitfield::Bitfield;
 use crate::create::scan::{Extent, PieceHashes, Plan, scan};
 use crate::geometry::BLOCK_LEN;
-use crate::info::{FileEntry, FileKind, Info, Sha256Digest};
+use crate::hash::Sha1;
+use crate::info::{FileEntry, FileKind, Info, Sha1Digest, Sha256Digest};
 use crate::merkle::root_from_layer;
 use crate::metainfo::PieceLayers;
-use crate::storage;
+use crate::storage::{self, Storage, StorageError};
+
+/// Bytes read at a time of a piece that is partly kept aside: what a disk reads at once, whatever the piece length.
+const ASIDE_READ_LEN: usize = 256 * 1024;
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,18 +116,26 @@ pub fn verify(
     Ok(Report { pieces: good, files })
 }
 
-/// Which of `pieces` are good: [`verify`] for some of a content. A layer that is not known is no error here: the pieces of a hybrid
-/// are judged by their SHA-1 then, those of v2 count as not good.
+/// Which of `pieces` are good: [`verify`] for some of a content that is open, with what is kept aside of its files that are not on
+/// disk. A layer that is not known is no error here: the pieces of a hybrid are judged by their SHA-1 then, those of v2 count as not
+/// good.
 pub fn verify_pieces(
-    info: &Info,
+    storage: &Storage,
     layers: &HashMap<Sha256Digest, Box<[Sha256Digest]>>,
-    root: &Path,
     pieces: &[u32],
     cancel: &AtomicBool,
-    progress: impl FnMut(u64, u64),
+    mut progress: impl FnMut(u64, u64),
 ) -> Result<Bitfield, VerifyError> {
+    let (info, root) = (storage.info(), storage.root());
     let on_disk: Vec<u64> = info.files.iter().map(|file| look(file, root).1).collect();
-    check(info, layers, root, (pieces, &on_disk), cancel, progress, |_, _| {})
+    let (aside, in_files): (Vec<u32>, Vec<u32>) = pieces.iter().partition(|piece| storage.is_kept_aside(**piece));
+    // At most two a file, and files that are not wanted are often small: they are hashed one after the other.
+    let good_aside = check_aside(storage, &aside, cancel)?;
+    let aside_bytes: u64 = aside.iter().map(|piece| u64::from(info.geometry.piece_len(*piece))).sum();
+    let progress = |done: u64, total: u64| progress(aside_bytes + done, aside_bytes + total);
+    let mut good = check(info, layers, root, (&in_files, &on_disk), cancel, progress, |_, _| {})?;
+    good_aside.into_iter().for_each(|piece| _ = good.set(piece));
+    Ok(good)
 }
 
 /// Whether it can be told if `piece` is good: its hash is known.
@@ -198,6 +211,38 @@ fn check(
     }
     progress(total, total);
     Ok(good)
+}
+
+/// The good ones of `pieces`, of which some bytes are kept aside. Each of them lies in several files, as pieces do in v1 alone (BEP 52
+/// has every file begin a piece): their SHA-1 is all there is.
+fn check_aside(storage: &Storage, pieces: &[u32], cancel: &AtomicBool) -> Result<Vec<u32>, VerifyError> {
+    let mut good = Vec::new();
+    for &piece in pieces {
+        if cancel.load(Ordering::Relaxed) {
+            return Err(VerifyError::Canceled);
+        }
+        // One that cannot be read is not good.
+        let digest = sha1_of(storage, piece).ok();
+        if digest.is_some() && storage.info().piece_hashes.get(piece as usize) == digest.as_ref() {
+            good.push(piece);
+        }
+    }
+    Ok(good)
+}
+
+/// The SHA-1 of a piece, wherever its bytes are.
+fn sha1_of(storage: &Storage, piece: u32) -> Result<Sha1Digest, StorageError> {
+    let geometry = &storage.info().geometry;
+    let (mut offset, mut left) = (geometry.piece_offset(piece), geometry.piece_len(piece) as usize);
+    let mut buffer = vec![0; left.min(ASIDE_READ_LEN)];
+    let mut hash = Sha1::new();
+    while left > 0 {
+        let bytes = &mut buffer[..left.min(ASIDE_READ_LEN)];
+        storage.read_at(offset, bytes)?;
+        hash.update(bytes);
+        (offset, left) = (offset + bytes.len() as u64, left - bytes.len());
+    }
+    Ok(hash.finish())
 }
 
 /// Reads those of `pieces` that are on disk as a whole. Answers the file of each extent, too.

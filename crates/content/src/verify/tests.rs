@@ -1,9 +1,13 @@
 use std::fs::OpenOptions;
+use std::io::IoSlice;
 use std::os::unix::fs::{FileExt, symlink};
+use std::sync::Arc;
 
 use super::*;
 use crate::create::tests::{parsed, tree};
+use crate::hash::sha1;
 use crate::info::Version;
+use crate::storage::{StorageOptions, hidden_name, testing};
 
 const VERSIONS: [Version; 3] = [Version::V1, Version::V2, Version::Hybrid];
 
@@ -127,4 +131,79 @@ fn layers_are_made_of_files_that_are_whole() {
     let made = |known| layers_on_disk(&info, known, folder.path(), &AtomicBool::new(false));
     assert_eq!(made(PieceLayers::new()), None);
     assert_eq!(made(layers.clone()), Some(layers));
+}
+
+/// Two files of 1500 bytes in pieces of 1024, of which the first is wanted: the second piece lies in both. What is in the storage are
+/// the pieces that the first file needs.
+fn half_wanted(root: &Path) -> Storage {
+    let content: Vec<u8> = (0..3000_u32).map(|at| (at % 251 + 1) as u8).collect();
+    let mut info = testing::info(1024, &[(1500, 0), (1500, 0)]);
+    info.piece_hashes = content.chunks(1024).map(sha1).collect();
+    let storage = Storage::open(Arc::new(info), root, StorageOptions::default()).expect("a folder");
+    storage.set_wanted(1, false).expect("nothing moves");
+    storage.write_at(0, &[IoSlice::new(&content[..2048])]).expect("writable");
+    storage
+}
+
+fn good_of(storage: &Storage, pieces: &[u32]) -> Vec<u32> {
+    let mut last = (0, 1);
+    let progress = |done, total| last = (done, total);
+    let good = verify_pieces(storage, &HashMap::new(), pieces, &AtomicBool::new(false), progress);
+    assert_eq!(last.0, last.1, "all of it is done");
+    good.expect("not canceled").iter_ones().collect()
+}
+
+#[test]
+fn a_piece_whose_rest_is_kept_aside_is_judged_by_all_of_its_bytes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let storage = half_wanted(folder.path());
+    assert!(!storage.file_path(1).exists());
+    assert_eq!(good_of(&storage, &[0, 1, 2]), [0, 1], "nothing was written of the third");
+    assert_eq!(good_of(&storage, &[1]), [1]);
+    let canceled = verify_pieces(&storage, &HashMap::new(), &[1], &AtomicBool::new(true), |_, _| {});
+    assert_eq!(canceled, Err(VerifyError::Canceled));
+    // One byte of those in its file, then one of those aside.
+    let aside = folder.path().join(hidden_name(storage.info(), "parts"));
+    for (path, at) in [(storage.file_path(0), 1499), (aside.clone(), 1500 - 1024)] {
+        let file = OpenOptions::new().read(true).write(true).open(path).expect("there");
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).expect("that long");
+        file.write_all_at(&[byte[0] ^ 1], at).expect("writable");
+        assert_eq!(good_of(&storage, &[0, 1]), [0]);
+        file.write_all_at(&byte, at).expect("writable");
+        assert_eq!(good_of(&storage, &[0, 1]), [0, 1]);
+    }
+    // What is aside is gone.
+    OpenOptions::new().write(true).open(&aside).expect("there").set_len(0).expect("writable");
+    assert_eq!(good_of(&storage, &[0, 1]), [0]);
+}
+
+#[test]
+fn what_was_kept_aside_and_moved_to_its_place_is_judged_there() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let storage = half_wanted(folder.path());
+    storage.set_wanted(1, true).expect("it moves");
+    assert!(storage.file_path(1).exists());
+    assert_eq!(good_of(&storage, &[0, 1, 2]), [0, 1]);
+    // A stranger's file in the place of one whose bytes are aside is not taken for them.
+    let other = tempfile::tempdir().expect("a temporary folder");
+    let storage = half_wanted(other.path());
+    fs::write(storage.file_path(1), [9; 1500]).expect("writable");
+    assert_eq!(good_of(&storage, &[0, 1]), [0, 1]);
+}
+
+#[test]
+fn pieces_of_which_nothing_was_ever_written_are_not_read() {
+    const PIECE_LEN: u32 = 1 << 20;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    // Every file ends within a piece; the first one is wanted.
+    let info = testing::info(PIECE_LEN, &[(1_280_000, 0); 5]);
+    let storage = Storage::open(Arc::new(info), folder.path(), StorageOptions::default()).expect("a folder");
+    (1..5).for_each(|file| storage.set_wanted(file, false).expect("nothing moves"));
+    let bytes = vec![7; PIECE_LEN as usize];
+    for piece in [0, 1, 4] {
+        storage.write_at(piece * u64::from(PIECE_LEN), &[IoSlice::new(&bytes)]).expect("writable");
+    }
+    let aside: Vec<u32> = (0..7).filter(|piece| storage.is_kept_aside(*piece)).collect();
+    assert_eq!(aside, [1, 4], "others could have bytes there, and have none");
 }

@@ -1,13 +1,14 @@
 //! What the session tells of its contents.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use anabranch_content::info::Info;
 use anabranch_content::magnet::Magnet;
 use anabranch_paths::select::Selector;
-use anabranch_swarm::{ContentId, Event, EventKind, Events, PauseCause};
+use anabranch_swarm::{ContentId, ControlError, Event, EventKind, Events, FailureKind, PauseCause, Progress};
 use serde_json::json;
 
 use super::live::{Choice, PathChange, Phase};
@@ -47,12 +48,96 @@ impl Early {
     }
 }
 
+/// What is known of a content that may have changed unheard.
+#[derive(Default)]
+struct Known {
+    phase: Phase,
+    /// Storage is out of order, as was told.
+    waits: bool,
+    /// The session was told to have it wait, or to work on its files.
+    is_held: bool,
+    has_failed: bool,
+}
+
+impl Known {
+    fn of(content: &super::Content) -> Self {
+        let super::Content { entry, live, .. } = content;
+        Self {
+            phase: live.phase,
+            // What a content that is only shared lacks, it goes on lacking.
+            waits: live.waits.is_some() && !entry.is_only_shared(),
+            is_held: live.is_held || live.job.is_some(),
+            has_failed: live.failed.is_some(),
+        }
+    }
+
+    /// What the session told of a content that fares like this, and was not heard. Without `info` nothing but its failure shows.
+    fn unheard(&self, info: Option<&Info>, progress: &Progress, has_failed: bool) -> Vec<EventKind> {
+        let mut unheard = Vec::new();
+        if has_failed && !self.has_failed {
+            let reason = "it failed while more happened than could be kept: resume it to try again, which says why";
+            unheard.push(EventKind::Failed { kind: FailureKind::Internal, reason: reason.to_owned() });
+        }
+        let Some(info) = info.filter(|_| !has_failed) else { return unheard };
+        if !matches!(self.phase, Phase::Opening | Phase::Checking(..) | Phase::Open) {
+            unheard.push(EventKind::Metadata { name: info.name.clone(), hashes: info.hashes });
+        }
+        let &Progress { pieces_have, pieces_total, bytes_done, bytes_total, finished, paused, .. } = progress;
+        let Some(bytes_total) = bytes_total else { return unheard };
+        if self.phase != Phase::Open {
+            let changed_files = Vec::new();
+            unheard.push(EventKind::Started { pieces_have, pieces_total, bytes_done, bytes_total, changed_files });
+        }
+        if finished {
+            unheard.push(EventKind::Finished);
+        }
+        if self.waits && !paused {
+            unheard.push(EventKind::Resumed);
+        }
+        if !self.waits && paused && !self.is_held {
+            let reason = "its files cannot be written, or cannot be read, at present".to_owned();
+            unheard.push(EventKind::Paused { cause: PauseCause::Storage, reason });
+        }
+        unheard
+    }
+}
+
 impl Engine {
     /// Takes in what the session tells, until it ends.
     pub(crate) async fn listen(self: Rc<Self>, mut events: Events) {
-        while let Some(event) = events.recv().await {
-            self.on_event(event).await;
+        loop {
+            while let Some(event) = events.recv().await {
+                self.on_event(event).await;
+            }
+            // It has ended, or gave us up because we were far behind. In this order: what it tells from here on is heard.
+            events = self.handle.subscribe();
+            if self.catch_up().await.is_err() {
+                return;
+            }
         }
+    }
+
+    /// Finds out what was told and not heard: which contents are gone, and how the others fare. An error where the session has ended.
+    async fn catch_up(&self) -> Result<(), ControlError> {
+        let there = self.handle.list().await?;
+        let staying: HashSet<ContentId> = there.iter().copied().collect();
+        let gone: Vec<ContentId> =
+            self.state().by_session.keys().copied().filter(|content| !staying.contains(content)).collect();
+        for content in gone {
+            self.on_event(Event { content, kind: EventKind::Removed }).await;
+        }
+        for (content, progress) in self.handle.progress_of(there).await? {
+            // Of one that is just being added, what it is told of waits for that.
+            let id = self.state().by_session.get(&content).copied();
+            let known = id.and_then(|id| self.with(id, |content| Known::of(content))).unwrap_or_default();
+            let info = self.handle.info(content).await.ok().flatten();
+            // Nothing is asked of it but whether anything can be.
+            let has_failed = matches!(self.handle.add_peers(content, Vec::new()).await, Err(ControlError::Failed(_)));
+            for kind in known.unheard(info.as_deref(), &progress, has_failed) {
+                self.on_event(Event { content, kind }).await;
+            }
+        }
+        Ok(())
     }
 
     /// Takes an event in.
@@ -324,5 +409,149 @@ impl Engine {
         let at = unix_now();
         self.feed.tell("note", &json!({ "id": id, "time": at, "text": text }));
         self.with(id, |content| content.live.note(at, text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use anabranch_content::metainfo::Metainfo;
+    use anabranch_swarm::{Data, Session, SessionConfig, TorrentStats};
+    use tokio::task::LocalSet;
+
+    use super::super::live::Job;
+    use super::super::{Common, NewContent, NewSource};
+    use super::*;
+    use crate::feed::Feed;
+    use crate::folders::Folders;
+    use crate::store::Store;
+
+    /// A test that takes longer hangs.
+    const TEST_MAX: Duration = Duration::from_secs(60);
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new()
+            .block_on(&runtime, async { tokio::time::timeout(TEST_MAX, test).await.expect("the test hangs") });
+        runtime.shutdown_background();
+    }
+
+    fn session(seed: u64) -> (Session, Events) {
+        let listen = vec!["127.0.0.1:0".parse().unwrap()];
+        Session::start(SessionConfig { seed, listen, disk_threads: 1, ..SessionConfig::default() }).unwrap()
+    }
+
+    /// A library over a session, that nobody drives.
+    fn library(session: &Session, dir: &Path) -> Rc<Engine> {
+        let folders = Folders::new([dir]).unwrap();
+        let opened = Store::open(&dir.join("state")).unwrap();
+        let feed = Feed::new("run".to_owned());
+        Engine::new(session.handle(), opened, feed, folders, dir.to_owned(), Common::default(), None).0
+    }
+
+    async fn until(is_so: impl Fn() -> bool) {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[test]
+    fn whoever_was_given_up_as_a_reader_asks_how_contents_fare_and_hears_what_follows() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::write(root.join("shared"), vec![7; 100_000]).unwrap();
+        run(async {
+            let (node, mut told) = session(1);
+            let engine = library(&node, &root);
+            let id = engine.add(NewContent::new(NewSource::Path(root.join("shared")))).await.unwrap();
+            let content = engine.load(id).await.unwrap();
+            while !matches!(told.recv().await.unwrap().kind, EventKind::Started { .. }) {}
+            let phase = || engine.with(id, |content| content.live.phase).unwrap();
+            assert_eq!(phase(), Phase::Opening, "nobody listened");
+            // Another session's events end, as those of a reader do that was given up.
+            let (other, ended) = session(2);
+            drop(other);
+            let listening = tokio::task::spawn_local(Rc::clone(&engine).listen(ended));
+            until(|| phase() == Phase::Open).await;
+            node.remove(content, Data::Keep).await.unwrap();
+            until(|| phase() == Phase::Out).await;
+            drop(node);
+            listening.await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_content_that_went_unheard_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::write(root.join("shared"), vec![7; 100_000]).unwrap();
+        run(async {
+            let (node, _told) = session(1);
+            let engine = library(&node, &root);
+            let id = engine.add(NewContent::new(NewSource::Path(root.join("shared")))).await.unwrap();
+            let content = engine.load(id).await.unwrap();
+            let is_held = || engine.with(id, |content| Known::of(content).is_held);
+            assert_eq!(is_held(), Some(false));
+            engine.with(id, |content| content.live.job = Some(Job::Recheck));
+            assert_eq!(is_held(), Some(true), "it waits for whoever works on its files, and for nothing else");
+            engine.with(id, |content| content.live.job = None);
+            node.remove(content, Data::Keep).await.unwrap();
+            assert_ne!(engine.with(id, |content| content.live.phase), Some(Phase::Out));
+            engine.catch_up().await.unwrap();
+            assert_eq!(engine.with(id, |content| content.live.phase), Some(Phase::Out));
+            drop(node);
+            assert!(matches!(engine.catch_up().await, Err(ControlError::Gone)));
+        });
+    }
+
+    fn name(kind: EventKind) -> &'static str {
+        match kind {
+            EventKind::Metadata { .. } => "metadata",
+            EventKind::Started { .. } => "started",
+            EventKind::Finished => "finished",
+            EventKind::Resumed => "resumed",
+            EventKind::Paused { cause: PauseCause::Storage, .. } => "paused",
+            EventKind::Failed { .. } => "failed",
+            _ => "another",
+        }
+    }
+
+    #[test]
+    fn what_was_not_heard_follows_from_how_a_content_fares() {
+        let torrent = b"d4:infod6:lengthi1e4:name1:x12:piece lengthi16384e6:pieces20:aaaaaaaaaaaaaaaaaaaaee";
+        let info = Metainfo::parse(torrent).unwrap().info;
+        let progress = |bytes_total, finished, paused| Progress {
+            name: None,
+            bytes_done: 0,
+            bytes_total,
+            pieces_have: 0,
+            pieces_total: 1,
+            stats: TorrentStats::default(),
+            finished,
+            paused,
+        };
+        let (opening, open, complete) =
+            (progress(None, false, false), progress(Some(1), false, false), progress(Some(1), true, false));
+        let waiting = progress(Some(1), false, true);
+        let known = |phase| Known { phase, ..Known::default() };
+        let (new, at_work) = (|| known(Phase::Metadata), || known(Phase::Open));
+        let unheard = |known: Known, info: Option<&Info>, progress: &Progress, has_failed| -> Vec<&str> {
+            known.unheard(info, progress, has_failed).into_iter().map(name).collect()
+        };
+        let info = Some(&*info);
+        assert_eq!(unheard(new(), None, &opening, false), [""; 0], "its metadata is not known yet");
+        assert_eq!(unheard(new(), info, &opening, false), ["metadata"]);
+        assert_eq!(unheard(new(), info, &open, false), ["metadata", "started"]);
+        assert_eq!(unheard(known(Phase::Checking(1, 2)), info, &open, false), ["started"]);
+        assert_eq!(unheard(at_work(), info, &open, false), [""; 0]);
+        assert_eq!(unheard(at_work(), info, &complete, false), ["finished"]);
+        assert_eq!(unheard(at_work(), info, &waiting, false), ["paused"]);
+        assert_eq!(unheard(Known { is_held: true, ..at_work() }, info, &waiting, false), [""; 0]);
+        assert_eq!(unheard(Known { waits: true, ..at_work() }, info, &waiting, false), [""; 0]);
+        assert_eq!(unheard(Known { waits: true, ..at_work() }, info, &open, false), ["resumed"]);
+        assert_eq!(unheard(new(), info, &open, true), ["failed"]);
+        assert_eq!(unheard(Known { has_failed: true, ..new() }, info, &open, true), [""; 0]);
     }
 }

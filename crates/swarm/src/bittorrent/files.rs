@@ -34,6 +34,7 @@ async fn take_files(torrent: &TorrentHandle) -> Option<(Option<Arc<ResumeStore>>
                 }
             };
             if is_free && !state.is_busy() {
+                state.put_finish_off();
                 return Some((state.resume.clone(), storage));
             }
             if state.stopping {
@@ -60,7 +61,7 @@ pub(super) async fn check_all(torrent: TorrentHandle) -> Outcome {
             // Before they are hashed: a change after that is noticed.
             known.seal_all();
         }
-        let good = verify::verify_pieces(known.info(), &layers, known.root(), &checked, &cancel, progress);
+        let good = verify::verify_pieces(&known, &layers, &checked, &cancel, progress);
         let Ok(good) = good else { return Ok(None) };
         if let Some(resume) = resume {
             let record = |piece: &u32| if good.get(*piece) { resume.verified(*piece) } else { resume.failed(*piece) };

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anabranch_content::info::Info;
 use anabranch_content::metainfo::{Metainfo, NameRules, PieceLayers};
+use anabranch_content::storage::StorageError;
 
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::bittorrent::{kept_metadata, open, recheck};
@@ -54,9 +55,59 @@ impl TorrentDriver {
     }
 
     /// Everything wanted is there: looked at once more, forced to the disk and recorded first, told then.
-    pub(crate) fn finished(&self) {
-        if let Some(torrent) = self.this() {
-            self.spawn(open::guarded(torrent.clone(), finish(torrent)));
+    pub(crate) fn finished(&mut self) {
+        let Some(torrent) = self.this() else { return };
+        self.finish.turn += 1;
+        self.finish.is_pending = true;
+        self.spawn(open::guarded(torrent.clone(), finish(torrent, self.finish.turn)));
+    }
+
+    /// Somebody has the files to itself, and may find that not everything is there: a finish that waits for storage ends, and begins
+    /// again after that if everything is.
+    pub(crate) fn put_finish_off(&mut self) {
+        if self.finish.is_pending {
+            self.finish.turn += 1;
+            self.finish.is_put_off = true;
+            self.end_finish();
+        }
+    }
+
+    /// Nobody has the files to itself any more.
+    pub(crate) fn finish_what_was_put_off(&mut self) {
+        if self.is_worked_on() || self.stopping {
+            return;
+        }
+        if std::mem::take(&mut self.finish.is_put_off) && self.core.is_finished() {
+            self.finished();
+        }
+    }
+
+    /// Whether everything wanted is there, and not yet told to be: until it is on the disk, some of it may be lost.
+    pub(crate) fn is_being_finished(&self) -> bool {
+        self.finish.is_pending || self.finish.is_put_off
+    }
+
+    /// Whether the finish of this turn goes on.
+    fn is_to_finish(&mut self, turn: u64) -> bool {
+        if self.finish.turn != turn {
+            return false;
+        }
+        if self.is_worked_on() {
+            self.put_finish_off();
+            return false;
+        }
+        // What was lost meanwhile is fetched again, and finishes again then.
+        if !self.core.is_finished() {
+            self.end_finish();
+        }
+        self.finish.is_pending
+    }
+
+    /// Nothing is finished at present, and nothing waits for storage for that.
+    fn end_finish(&mut self) {
+        self.finish.is_pending = false;
+        if std::mem::take(&mut self.finish.is_told) && !self.stopping {
+            self.tell(EventKind::Resumed);
         }
     }
 }
@@ -71,41 +122,74 @@ pub(crate) async fn remember(torrent: TorrentHandle, folder: PathBuf) {
     if state.stopping || std::mem::replace(&mut state.metadata_known, true) {
         return;
     }
+    if kept.info.private {
+        state.leave_strangers();
+    }
     state.core.expect_content(Arc::clone(&kept.info));
     state.begin(&kept.info, std::future::ready(kept.piece_layers));
 }
 
-async fn finish(torrent: TorrentHandle) {
-    let resume = torrent.borrow().resume.clone();
-    let mut told = false;
-    while let Some(resume) = resume.clone() {
-        // What is fetched again now finishes again.
-        if recheck::recheck(&torrent, resume.distrusted(), true).await > 0 || torrent.borrow().stopping {
+/// The finish of a content that is complete, where storage may have it wait.
+#[derive(Default)]
+pub(crate) struct Finish {
+    /// Which one goes on: those begun before end by themselves.
+    turn: u64,
+    /// One is under way.
+    is_pending: bool,
+    /// It waits for storage, as was told.
+    is_told: bool,
+    /// It begins again when nobody works on the files.
+    is_put_off: bool,
+}
+
+async fn finish(torrent: TorrentHandle, turn: u64) {
+    while torrent.borrow_mut().is_to_finish(turn) {
+        let error = match bring_to_disk(&torrent).await {
+            Ok(is_complete) => return finish_ended(&mut torrent.borrow_mut(), turn, is_complete),
+            Err(error) => error,
+        };
+        if torrent.borrow().finish.turn != turn {
             return;
+        }
+        // Neither the record nor the files are held meanwhile: whoever checks or moves them waits to have them alone.
+        let mut told = std::mem::replace(&mut torrent.borrow_mut().finish.is_told, true);
+        if !open::wait_out(&torrent, &error, &mut told).await {
+            return;
+        }
+    }
+}
+
+fn finish_ended(torrent: &mut TorrentDriver, turn: u64, is_complete: bool) {
+    if torrent.finish.turn == turn {
+        torrent.end_finish();
+        if is_complete {
+            torrent.tell(EventKind::Finished);
+        }
+    }
+}
+
+/// Looks at everything that is wanted once more, forces it to the disk and records it. `false` where some of it is fetched again, which
+/// finishes again then, or where the content ends.
+async fn bring_to_disk(torrent: &TorrentHandle) -> Result<bool, StorageError> {
+    loop {
+        // Of files that are only shared there is no record.
+        let Some(resume) = torrent.borrow().resume.clone() else { return Ok(true) };
+        if recheck::recheck(torrent, resume.distrusted(), true).await > 0 || torrent.borrow().stopping {
+            return Ok(false);
         }
         if resume.is_at_rest() {
-            break;
+            return Ok(true);
         }
+        // The record is held until what changed is hashed: whoever checks or moves the files begins after that.
         let finishing = Arc::clone(&resume);
-        let finished = blocking(move || finishing.finish()).await;
-        let lost = match finished {
-            Ok(changed) if changed.is_empty() => break,
-            Ok(changed) => recheck::recheck(&torrent, changed, false).await,
-            Err(error) => {
-                if !open::wait_out(&torrent, &error, &mut told).await {
-                    return;
-                }
-                continue;
-            }
-        };
-        if lost > 0 || torrent.borrow().stopping {
-            return;
+        let changed = blocking(move || finishing.finish()).await?;
+        if changed.is_empty() {
+            return Ok(true);
+        }
+        if recheck::recheck(torrent, changed, false).await > 0 || torrent.borrow().stopping {
+            return Ok(false);
         }
     }
-    if told {
-        torrent.borrow().tell(EventKind::Resumed);
-    }
-    torrent.borrow().tell(EventKind::Finished);
 }
 
 /// Keeps the core's time. A content without connections sleeps until it has one.

@@ -19,6 +19,7 @@ use crate::store;
 use crate::store::open::blocking;
 use crate::store::recheck::GoodOf;
 use crate::store::watch::{Watched, keep_watch};
+use crate::transfer::files::FILES_POLL;
 
 /// Hashes those of `pieces` that a download counts as good, after writing them once more where `rewrite` says so. What is not
 /// good any more is fetched again. Answers how many that are.
@@ -58,8 +59,9 @@ impl Watched for TorrentHandle {
     }
 
     fn hasher(&self) -> GoodOf {
-        let layers = self.borrow().layers();
-        Box::new(move |storage, pieces| store::recheck::good_of(storage, &layers, pieces, &false.into()))
+        let state = self.borrow();
+        let (layers, cancel) = (state.layers(), Arc::clone(&state.cancel));
+        Box::new(move |storage, pieces| store::recheck::good_of(storage, &layers, pieces, &cancel))
     }
 
     fn regain(&self, good: &Bitfield) {
@@ -95,13 +97,21 @@ async fn look(torrent: TorrentHandle, pieces: Range<u32>) {
     let Some(resume) = torrent.borrow().resume.clone() else { return };
     let layers = torrent.borrow().layers();
     let cancel = Arc::clone(&torrent.borrow().cancel);
-    let (looking, of) = (Arc::clone(&resume), pieces.clone());
-    let good = blocking(move || store::recheck::good_of(looking.storage(), &layers, of, &cancel));
+    let of = pieces.clone();
+    let good = blocking(move || store::recheck::good_of(resume.storage(), &layers, of, &cancel));
     // Where the session is being left, the next start does this.
     let Some(good) = good.await.map(Arc::new) else { return };
     let mut told = false;
     loop {
-        let (resume, good, of) = (Arc::clone(&resume), Arc::clone(&good), pieces.clone());
+        // Whoever checks or moves the files has them alone, and they may be elsewhere then.
+        while torrent.borrow().is_worked_on() {
+            if torrent.borrow().stopping {
+                return;
+            }
+            tokio::time::sleep(FILES_POLL).await;
+        }
+        let Some(resume) = torrent.borrow().resume.clone() else { return };
+        let (good, of) = (Arc::clone(&good), pieces.clone());
         let taken = blocking(move || store::recheck::take_over(&resume, &good, of));
         let Err(error) = taken.await else { break };
         if !wait_out(&torrent, &error, &mut told).await {

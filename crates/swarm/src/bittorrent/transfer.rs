@@ -225,7 +225,7 @@ impl TorrentDriver {
     /// How it fares.
     pub(crate) fn progress(&mut self, now: Instant) -> Progress {
         let stats = self.core.stats(now);
-        let finished = self.core.is_finished();
+        let finished = self.core.is_finished() && !self.is_being_finished();
         let paused = self.core.is_paused();
         let (done, total) = self.core.wanted_bytes().unzip();
         let info = self.core.info();

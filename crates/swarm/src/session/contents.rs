@@ -57,6 +57,8 @@ pub struct Contents {
     next_id: Cell<u64>,
     /// Contents on their way out. Each is ended with the session, if it is not done by then.
     pub(super) leaving: RefCell<JoinSet<()>>,
+    /// Files that are being deleted, of contents that may be gone already. They end with the session, too.
+    pub(super) deleting: RefCell<JoinSet<()>>,
 }
 
 impl Contents {
@@ -74,6 +76,7 @@ impl Contents {
             serving: RefCell::default(),
             next_id: Cell::new(0),
             leaving: RefCell::default(),
+            deleting: RefCell::default(),
         })
     }
 

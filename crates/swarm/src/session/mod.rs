@@ -72,6 +72,7 @@ impl Deref for Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.contents.leaving.borrow_mut().abort_all();
+        self.contents.deleting.borrow_mut().abort_all();
         self.contents.serving.borrow_mut().abort_all();
         self.contents.list().into_iter().filter_map(|id| self.contents.get(id)).for_each(|content| content.abandon());
     }

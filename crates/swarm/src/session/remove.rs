@@ -2,7 +2,7 @@
 //!
 //! A removal is a task of the session and goes to its end whoever waits for it: connections end, trackers are told, what was received
 //! is recorded, all within [`LEAVE_MAX`]; then nothing of the content is at work any more, its files are closed, and its place is
-//! others'.
+//! others'. Where its files are deleted and the disk takes longer, the content is gone all the same, and its place is others' once they are.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::events::{ContentId, EventKind};
 use crate::session::Contents;
 use crate::transfer::files::{FILES_POLL, Others};
-use crate::transfer::{ControlError, Removed, Stage};
+use crate::transfer::{ControlError, Removed, Stage, Transfer};
 
 /// How long leaving may take: trackers are told, files are synced.
 const LEAVE_MAX: Duration = Duration::from_secs(3);
@@ -35,7 +35,8 @@ impl Contents {
     ///
     /// # Errors
     /// Where there is no such content, and where files that are only shared were to be deleted: then nothing happened. Where files
-    /// could not be deleted the content is gone all the same.
+    /// could not be deleted the content is gone all the same. Where that takes the disk too long ([`ControlError::Slow`]) they go as soon as
+    /// it answers, if the session is there still.
     pub fn remove(&self, id: ContentId, data: Data) -> impl Future<Output = Outcome> + use<> {
         let begun = self.begin_removal(id, data, "this content is not shared any more");
         async move { begun?.await.unwrap_or(Err(ControlError::Gone)) }
@@ -75,26 +76,21 @@ impl Contents {
             let told = within_limit(|| !content.is_announcing());
             let files = async {
                 within_limit(|| !content.is_busy()).await;
-                let contents = contents.upgrade();
-                let given_up = async {
-                    match (data, &contents) {
-                        (Data::Delete, Some(contents)) => content.delete(contents.places_of_others(id)).await,
-                        (_, Some(contents)) => {
-                            let _place = contents.resources.closing.acquire().await;
-                            content.close().await;
-                            Ok(Vec::new())
-                        }
-                        // The session is gone, and so is what held the files.
-                        (_, None) => Ok(Vec::new()),
-                    }
-                };
-                match tokio::time::timeout(LEAVE_MAX, given_up).await {
-                    Ok(left) => Ok(Removed { left: left? }),
-                    Err(_) => Err(ControlError::Slow),
-                }
+                // Where the session is gone, so is what held the files.
+                let contents = contents.upgrade()?;
+                Some(match data {
+                    Data::Keep => GivenUp::Kept(contents.close(&*content).await),
+                    Data::Delete => GivenUp::Going(contents.begin_deletion(id, &*content)),
+                })
             };
-            let ((), outcome) = tokio::join!(told, files);
+            let ((), given_up) = tokio::join!(told, files);
+            // What is still at work for it may hold files that are to be deleted.
             content.end();
+            let outcome = match given_up {
+                Some(GivenUp::Kept(outcome)) => outcome,
+                Some(GivenUp::Going(deleted)) => deleted_within_limit(deleted).await,
+                None => Ok(Removed::default()),
+            };
             let Some(contents) = contents.upgrade() else { return };
             content.tell(EventKind::Removed);
             contents.forget(id);
@@ -105,10 +101,52 @@ impl Contents {
         Ok(outcome)
     }
 
+    /// What is known of a content's files goes to the disk.
+    async fn close(&self, content: &dyn Transfer) -> Outcome {
+        let closed = async {
+            let _place = self.resources.closing.acquire().await;
+            content.close().await;
+        };
+        match tokio::time::timeout(LEAVE_MAX, closed).await {
+            Ok(()) => Ok(Removed::default()),
+            Err(_) => Err(ControlError::Slow),
+        }
+    }
+
+    /// Deletes a content's files, as a task that goes to its end however long a disk, or a task that still has the files, takes.
+    fn begin_deletion(&self, id: ContentId, content: &dyn Transfer) -> oneshot::Receiver<Outcome> {
+        let (done, outcome) = oneshot::channel();
+        let deletion = content.delete(self.places_of_others(id));
+        let mut deleting = self.deleting.borrow_mut();
+        while deleting.try_join_next().is_some() {}
+        deleting.spawn_local(async move {
+            let deleted = deletion.await;
+            // Nobody may wait for it any more.
+            let _ = done.send(deleted.map(|left| Removed { left }).map_err(ControlError::from));
+        });
+        outcome
+    }
+
     /// Where all contents but `id` lie, as far as it is known what they are.
     fn places_of_others(&self, id: ContentId) -> Others {
         let others = self.list().into_iter().filter(|other| *other != id);
         others.filter_map(|other| self.get(other)?.place()).collect()
+    }
+}
+
+/// What becomes of a content's files.
+enum GivenUp {
+    /// They are closed, or could not be.
+    Kept(Outcome),
+    /// They are being deleted.
+    Going(oneshot::Receiver<Outcome>),
+}
+
+/// Waits for files to be deleted, but not for ever.
+async fn deleted_within_limit(deleted: oneshot::Receiver<Outcome>) -> Outcome {
+    match tokio::time::timeout(LEAVE_MAX, deleted).await {
+        Ok(outcome) => outcome.unwrap_or(Err(ControlError::Gone)),
+        Err(_) => Err(ControlError::Slow),
     }
 }
 

@@ -3,12 +3,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anabranch_content::create::{CreateOptions, create};
+use anabranch_content::info::Version;
 use anabranch_content::metainfo::Metainfo;
 
+use super::housekeeping::{LOOKS_PER_ROUND, look_around};
 use super::*;
 use crate::bittorrent::open;
 use crate::config::AddOptions;
-use crate::events::{EventKind, FailureKind};
+use crate::events::{ContentId, EventKind, FailureKind, PauseCause};
 use crate::store::disk::Reply;
 use crate::store::open::blocking;
 use crate::transfer::ControlError;
@@ -131,6 +133,98 @@ fn a_panic_on_another_thread_fails_the_content_that_waits_for_it() {
         open::guarded(torrent, async { blocking(|| panic!("a fault, for a test")).await }).await;
         let told = events.try_recv().map(|event| event.kind);
         assert!(matches!(told, Some(EventKind::Failed { kind: FailureKind::Internal, .. })), "{told:?}");
+        node.shutdown().await;
+    });
+}
+
+/// A session that has 8 MiB in `dir` as a download that is complete, and tells so.
+async fn complete(dir: &Path) -> (Session, Events, ContentId) {
+    let metainfo = content(dir);
+    let (node, mut events) = start(1, None);
+    let options = AddOptions { dir: dir.to_owned(), ..AddOptions::default() };
+    let id = node.add(Source::Metainfo(Box::new(metainfo)), options).unwrap();
+    until(&mut events, |kind| matches!(kind, EventKind::Finished)).await;
+    (node, events, id)
+}
+
+#[test]
+fn files_that_somebody_has_for_long_are_deleted_when_they_are_free() {
+    let dir = tempfile::tempdir().unwrap();
+    run(async {
+        let (node, mut events, id) = complete(dir.path()).await;
+        let held = node.torrent(id).unwrap().borrow().storage.clone().unwrap();
+        let path = held.file_path(0);
+        assert!(matches!(node.remove(id, Data::Delete).await, Err(ControlError::Slow)));
+        until(&mut events, |kind| matches!(kind, EventKind::Removed)).await;
+        assert!(node.list().is_empty() && path.exists());
+        drop(held);
+        while path.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // And its place is others' then.
+        while !node.deleting.borrow().is_empty() {
+            while node.deleting.borrow_mut().try_join_next().is_some() {}
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let metainfo = content(dir.path());
+        let options = AddOptions { dir: dir.path().to_owned(), ..AddOptions::default() };
+        let id = node.add(Source::Metainfo(Box::new(metainfo)), options).unwrap();
+        until(&mut events, |kind| matches!(kind, EventKind::Finished)).await;
+        // What nobody has goes at once.
+        node.remove(id, Data::Delete).await.unwrap();
+        assert!(!path.exists());
+        node.shutdown().await;
+    });
+}
+
+#[test]
+fn each_round_of_looks_at_files_goes_on_where_the_last_one_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("many");
+    std::fs::create_dir(&folder).unwrap();
+    let name = |number: usize| folder.join(format!("{number:03}"));
+    (0..=LOOKS_PER_ROUND).for_each(|number| std::fs::write(name(number), "content").unwrap());
+    let options = CreateOptions { version: Version::V1, ..CreateOptions::default() };
+    let made = create(&folder, &options, &AtomicBool::new(false), |_, _| {}).unwrap();
+    let metainfo = Metainfo::parse(&made.metainfo).unwrap();
+    let last = metainfo.info.regular_files().nth(LOOKS_PER_ROUND).map(|(file, _)| file).unwrap();
+    run(async {
+        let (node, mut events) = start(1, None);
+        let path = dir.path().join(&metainfo.info.files[last].path);
+        let share = AddOptions { dir: dir.path().to_owned(), read_only: true, trusted: true, ..AddOptions::default() };
+        let id = node.add(Source::Metainfo(Box::new(metainfo)), share).unwrap();
+        until(&mut events, |kind| matches!(kind, EventKind::Started { .. })).await;
+        std::fs::write(path, "something else").unwrap();
+        let contents = || Rc::clone(&node.contents);
+        let next = look_around(contents(), (ContentId(0), 0)).await;
+        assert_eq!((next.0, next.1 >= LOOKS_PER_ROUND), (id, true));
+        assert_eq!(look_around(contents(), next).await, (ContentId(0), 0));
+        let failed = until(&mut events, |kind| matches!(kind, EventKind::Failed { .. })).await;
+        assert!(matches!(failed, EventKind::Failed { kind: FailureKind::Content, .. }), "{failed:?}");
+        node.shutdown().await;
+    });
+}
+
+#[test]
+fn storage_that_fails_while_the_owner_has_a_content_wait_is_told_when_it_is_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    run(async {
+        let (node, mut events, id) = complete(dir.path()).await;
+        let paused = |kind: &EventKind| matches!(kind, EventKind::Paused { .. } | EventKind::Resumed);
+        node.pause(id).unwrap();
+        let told = until(&mut events, paused).await;
+        assert!(matches!(told, EventKind::Paused { cause: PauseCause::Owner, .. }), "{told:?}");
+        node.torrent(id).unwrap().borrow_mut().content_unreadable(0, "the disk is gone");
+        node.resume(id).unwrap();
+        let told = until(&mut events, paused).await;
+        let EventKind::Paused { cause: PauseCause::Storage, reason } = told else { panic!("{told:?}") };
+        assert_eq!(reason, "the disk is gone");
+        // Nothing is wrong with it: so much shows when it is tried again. Then a pause has one cause.
+        assert!(matches!(until(&mut events, paused).await, EventKind::Resumed));
+        node.pause(id).unwrap();
+        node.resume(id).unwrap();
+        let told = [until(&mut events, paused).await, until(&mut events, paused).await];
+        assert!(matches!(told, [EventKind::Paused { cause: PauseCause::Owner, .. }, EventKind::Resumed]), "{told:?}");
         node.shutdown().await;
     });
 }

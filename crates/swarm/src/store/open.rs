@@ -155,7 +155,7 @@ pub(crate) fn check(
     progress: impl FnMut(u64, u64),
 ) -> Opened {
     let storage = Arc::clone(&opened.storage);
-    let good = verify::verify_pieces(storage.info(), layers, storage.root(), &opened.recheck, cancel, progress);
+    let good = verify::verify_pieces(&storage, layers, &opened.recheck, cancel, progress);
     let Ok(good) = good else { return opened };
     let verified: Vec<u32> = opened.recheck.iter().copied().filter(|piece| good.get(*piece)).collect();
     for piece in &verified {

@@ -23,26 +23,28 @@ pub(crate) fn hash_again(
         // One that cannot be read or written is told by its hash.
         pieces.iter().for_each(|piece| drop(resume.rewrite(*piece)));
     }
-    let good = verify::verify_pieces(storage.info(), layers, storage.root(), pieces, cancel, |_, _| {}).ok()?;
+    let good = verify::verify_pieces(storage, layers, pieces, cancel, |_, _| {}).ok()?;
     // One that is not recorded is hashed again at the next start.
     pieces.iter().filter(|piece| good.get(**piece)).for_each(|piece| drop(resume.verified(*piece)));
     Some(good)
 }
 
-/// Whether the files that `piece` lies in are what they were when they were verified; if they look otherwise their pieces decide.
-pub(crate) fn is_restored(storage: &Storage, layers: &PieceLayers, piece: u32) -> bool {
+/// Whether the files that `piece` lies in are what they were when they were verified; if they look otherwise, those of their pieces
+/// decide that count as good (`have`): of a file that is not wanted any more there may be few.
+pub(crate) fn is_restored(storage: &Storage, layers: &PieceLayers, have: &Bitfield, piece: u32) -> bool {
     let info = storage.info();
     info.files_of_piece(piece).filter(|(_, entry)| entry.is_regular()).all(|(file, _)| {
         if !storage.is_seal_broken(file) {
             return true;
         }
         let before = storage.stamp(file);
-        let whole = good_pieces(storage, layers, file)
-            .is_some_and(|good| info.pieces_of_file(file).all(|piece| good.get(piece)));
-        if whole && before == storage.stamp(file) {
+        let counted: Vec<u32> = info.pieces_of_file(file).filter(|piece| have.get(*piece)).collect();
+        let good = verify::verify_pieces(storage, layers, &counted, &false.into(), |_, _| {});
+        let is_whole = good.is_ok_and(|good| counted.iter().all(|piece| good.get(*piece)));
+        if is_whole && before == storage.stamp(file) {
             storage.seal(file);
         }
-        whole
+        is_whole
     })
 }
 
@@ -67,7 +69,7 @@ pub(crate) fn good_of(
     cancel: &AtomicBool,
 ) -> Option<Bitfield> {
     let pieces: Vec<u32> = pieces.collect();
-    verify::verify_pieces(storage.info(), layers, storage.root(), &pieces, cancel, |_, _| {}).ok()
+    verify::verify_pieces(storage, layers, &pieces, cancel, |_, _| {}).ok()
 }
 
 /// The file of `pieces` lay there before its hashes were known, and now `good` is known: it is taken over if any of it is the
@@ -79,8 +81,4 @@ pub(crate) fn take_over(resume: &ResumeStore, good: &Bitfield, pieces: Range<u32
     resume.storage().judge(&files, good, |_| true)?;
     resume.note_foreign()?;
     pieces.filter(|piece| good.get(*piece)).try_for_each(|piece| resume.verified(piece))
-}
-
-fn good_pieces(storage: &Storage, layers: &PieceLayers, file: usize) -> Option<Bitfield> {
-    good_of(storage, layers, storage.info().pieces_of_file(file), &false.into())
 }

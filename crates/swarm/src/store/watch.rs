@@ -52,19 +52,20 @@ pub(crate) async fn keep_watch(content: impl Watched, file: usize) {
                 path.display()
             ));
         }
+        let pieces = storage.info().pieces_of_file(file);
+        // Whoever moves or deletes the files waits until nobody has them: they are not held through the waits below.
+        drop(storage);
         loop {
+            let Some(now) = content.watched_files().map(|storage| storage.stamp(file)) else { return };
             // The piece that it shares with its neighbour may be good since that is.
-            if content.has_all(storage.info().pieces_of_file(file)) {
+            if content.has_all(pieces.clone()) {
                 return content.restored(file);
             }
-            if storage.stamp(file) != seen {
+            if now != seen {
                 break;
             }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(WATCH_LAST);
-            if content.watched_files().is_none() {
-                return;
-            }
         }
     }
 }
@@ -99,4 +100,103 @@ pub(crate) fn changed_files(storage: &Storage, from: usize, looks: &mut usize) -
         }
     }
     (changed, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
+
+    use anabranch_content::storage::StorageOptions;
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    /// A content of one file that is not what it was, and what became of that.
+    struct InDoubt {
+        storage: RefCell<Option<Arc<Storage>>>,
+        is_good: Cell<bool>,
+        looks: Cell<usize>,
+        restored: Cell<bool>,
+    }
+
+    impl Watched for Rc<InDoubt> {
+        fn watched_files(&self) -> Option<Arc<Storage>> {
+            self.storage.borrow().clone()
+        }
+
+        fn hasher(&self) -> GoodOf {
+            Box::new(|storage, _| Some(Bitfield::new(storage.info().geometry.piece_count())))
+        }
+
+        fn regain(&self, _: &Bitfield) {}
+
+        fn has_all(&self, _: Range<u32>) -> bool {
+            self.looks.set(self.looks.get() + 1);
+            self.is_good.get()
+        }
+
+        fn restored(&self, _: usize) {
+            self.restored.set(true);
+        }
+
+        fn tell_shut_out(&self, reason: String) {
+            panic!("{reason}");
+        }
+    }
+
+    fn in_doubt(dir: &std::path::Path) -> Rc<InDoubt> {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let (info, _) = crate::store::tests::content(&mut rng, &[1000], 1024, 1024);
+        std::fs::create_dir(dir.join("content")).unwrap();
+        std::fs::write(dir.join("content/0"), "edited").unwrap();
+        let storage = Storage::open(info, dir, StorageOptions::default()).unwrap();
+        Rc::new(InDoubt {
+            storage: RefCell::new(Some(Arc::new(storage))),
+            is_good: Cell::new(false),
+            looks: Cell::new(0),
+            restored: Cell::new(false),
+        })
+    }
+
+    /// Until so many looks are done: whoever watches sleeps then.
+    async fn looks(content: &InDoubt, count: usize) {
+        while content.looks.get() < count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        LocalSet::new().block_on(&runtime, test);
+    }
+
+    #[test]
+    fn whoever_waits_for_a_file_to_be_put_back_does_not_hold_it_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        run(async {
+            let content = in_doubt(dir.path());
+            let watching = tokio::task::spawn_local(keep_watch(Rc::clone(&content), 0));
+            looks(&content, 1).await;
+            assert_eq!(content.storage.borrow().as_ref().map(Arc::strong_count), Some(1));
+            content.is_good.set(true);
+            tokio::time::pause();
+            watching.await.unwrap();
+            assert!(content.restored.get());
+        });
+    }
+
+    #[test]
+    fn a_file_whose_content_goes_is_not_watched_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        run(async {
+            let content = in_doubt(dir.path());
+            let watching = tokio::task::spawn_local(keep_watch(Rc::clone(&content), 0));
+            looks(&content, 1).await;
+            content.storage.take();
+            tokio::time::pause();
+            watching.await.unwrap();
+            assert!(!content.restored.get());
+        });
+    }
 }

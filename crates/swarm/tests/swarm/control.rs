@@ -261,6 +261,110 @@ fn files_are_chosen_anew() {
     });
 }
 
+/// A content of two files that share a piece, and a node that has the first of them alone, complete.
+async fn with_a_piece_aside(out: &Path) -> (Content, Node, ContentId) {
+    let content = Content::new(&[("a", MIB + 17), ("b", MIB)], Version::V1, Some(64 * KIB as u32));
+    let seed = Node::seed(1, &content);
+    let mut node = Node::start(config(2));
+    let options = AddOptions {
+        dir: out.to_owned(),
+        peers: vec![seed.address().into()],
+        files: Some(Box::new(|_, file| file.path.ends_with("a"))),
+        ..AddOptions::default()
+    };
+    let id = node.session.add(content.source(), options).unwrap();
+    node.finished().await;
+    assert_eq!(node.progress(id).pieces_have, 17);
+    (content, node, id)
+}
+
+#[test]
+fn what_came_with_a_chosen_file_is_good_when_all_is_checked_again() {
+    run(async {
+        let (_out, out) = temp();
+        let (content, mut node, id) = with_a_piece_aside(&out).await;
+        // Nobody is there who could bring anything again.
+        node.session.recheck(id).await.unwrap();
+        let checked = node.until(|kind| matches!(kind, EventKind::Checked { .. })).await;
+        assert!(matches!(checked, EventKind::Checked { pieces_have: 17, .. }), "{checked:?}");
+        assert!(node.progress(id).finished);
+        node.session.shutdown().await;
+        // At the next start, with everything hashed.
+        let mut node = Node::start(config(3));
+        let options = AddOptions {
+            dir: out.clone(),
+            recheck: true,
+            files: Some(Box::new(|_, file| file.path.ends_with("a"))),
+            ..AddOptions::default()
+        };
+        node.session.add(content.source(), options).unwrap();
+        node.finished().await;
+        content.assert_in(&out, |name| name == "a");
+    });
+}
+
+#[test]
+fn a_chosen_file_whose_time_alone_changes_is_the_content_still() {
+    run(async {
+        let (_out, out) = temp();
+        let (_content, mut node, id) = with_a_piece_aside(&out).await;
+        let file = fs::File::options().write(true).open(out.join("content/a")).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(1000)).unwrap();
+        let told = node.until(|kind| matches!(kind, EventKind::Paused { .. })).await;
+        assert!(matches!(&told, EventKind::Paused { reason, .. } if reason.contains("content/a")), "{told:?}");
+        node.until(|kind| matches!(kind, EventKind::Resumed)).await;
+        assert_eq!(node.progress(id).pieces_have, 17);
+    });
+}
+
+#[test]
+fn a_check_begins_while_what_is_complete_cannot_be_finished() {
+    run(async {
+        let content = Content::new(&[("a", MIB), ("b", MIB)], Version::V1, Some(64 * KIB as u32));
+        let (_out, out) = temp();
+        fetch_file(&content, &out, "a").await;
+        let mut node = Node::start(config(2));
+        let id = node.get(&content, &out, &[]);
+        until_started(&mut node).await;
+        fs::remove_file(out.join("content/a")).unwrap();
+        let seed = Node::seed(1, &content);
+        node.session.add_peers(id, &[seed.address().into()]).unwrap();
+        let told = node.until(|kind| matches!(kind, EventKind::Paused { .. } | EventKind::Finished)).await;
+        assert!(matches!(&told, EventKind::Paused { reason, .. } if reason.contains("content/a")), "{told:?}");
+        node.session.recheck(id).await.unwrap();
+        let checked = node.until(|kind| matches!(kind, EventKind::Checked { .. })).await;
+        assert!(matches!(checked, EventKind::Checked { pieces_have: 16, pieces_total: 32 }), "{checked:?}");
+        assert!(node.saw(|kind| matches!(kind, EventKind::Resumed)), "what it waited for is looked at anew");
+        node.session.add_peers(id, &[seed.address().into()]).unwrap();
+        node.finished().await;
+        content.assert_in(&out, |_| true);
+    });
+}
+
+#[test]
+fn what_is_complete_and_was_checked_meanwhile_finishes_after_that() {
+    run(async {
+        let content = Content::new(&[("a", MIB), ("b", MIB)], Version::V1, Some(64 * KIB as u32));
+        let (_out, out) = temp();
+        fetch_file(&content, &out, "a").await;
+        let mut node = Node::start(config(2));
+        let id = node.get(&content, &out, &[]);
+        until_started(&mut node).await;
+        let (file, aside) = (out.join("content/a"), out.join("aside"));
+        fs::rename(&file, &aside).unwrap();
+        let seed = Node::seed(1, &content);
+        node.session.add_peers(id, &[seed.address().into()]).unwrap();
+        node.until(|kind| matches!(kind, EventKind::Paused { .. })).await;
+        fs::rename(&aside, &file).unwrap();
+        node.session.recheck(id).await.unwrap();
+        let checked = node.until(|kind| matches!(kind, EventKind::Checked { .. } | EventKind::Finished)).await;
+        if matches!(checked, EventKind::Checked { .. }) {
+            node.finished().await;
+        }
+        content.assert_in(&out, |_| true);
+    });
+}
+
 #[test]
 fn data_is_deleted_and_nothing_of_others() {
     run(async {

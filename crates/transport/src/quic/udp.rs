@@ -18,7 +18,7 @@ const SOCKET_BUFFER: usize = 32 * 1024 * 1024;
 
 /// What is received at once, in bytes. noq puts it into one piece of memory, which is there for as long as any packet in it waits
 /// for its reader: the more packets are in it, the more does one that waits hold.
-const RECEIVED_AT_ONCE: usize = 128 * 1024;
+const RECEIVED_AT_ONCE: usize = 512 * 1024;
 
 /// How many buffers to receive into at once, of those that were offered.
 #[derive(Clone, Copy, Debug, Default)]

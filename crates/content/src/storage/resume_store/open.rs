@@ -1,6 +1,6 @@
 //! How a record begins: read and compared with the disk, taken over from an earlier run, or moved with the files.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -130,7 +130,7 @@ impl ResumeStore {
     }
 
     /// The record of the same content after its files came to `storage`, but for those `left` behind.
-    pub(super) fn moved(
+    pub(in crate::storage) fn moved(
         &self,
         storage: Arc<Storage>,
         state_dir: Option<&Path>,

@@ -1,5 +1,6 @@
 //! The core's wishes are carried out.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -7,6 +8,7 @@ use anabranch_bittorrent::extension::PexFlags;
 use anabranch_bittorrent::peerbook::Source;
 use anabranch_bittorrent::torrent::Event as CoreEvent;
 use anabranch_content::metainfo::Metainfo;
+use anabranch_paths::Host;
 
 use super::TorrentDriver;
 use crate::bittorrent::kept_metadata;
@@ -44,6 +46,9 @@ impl TorrentDriver {
                 if !std::mem::replace(&mut self.metadata_known, true)
                     && let Some(info) = self.metadata_arrived(&bytes)
                 {
+                    if info.private {
+                        self.leave_strangers();
+                    }
                     self.core.expect_content(info);
                 }
             }
@@ -98,6 +103,15 @@ impl TorrentDriver {
                 self.finished();
                 self.announce.notify_one();
             }
+        }
+    }
+
+    /// BEP 27: whom neither a tracker nor the user named has no part in what turns out to be private.
+    pub(crate) fn leave_strangers(&mut self) {
+        self.to_meet.clear();
+        let hosts: HashSet<Host> = self.book.forget_strangers().iter().map(Host::of).collect();
+        for handle in self.conns.values().filter(|handle| hosts.contains(&handle.place().host)) {
+            handle.close("the content is private, and no tracker named the peer".to_owned());
         }
     }
 

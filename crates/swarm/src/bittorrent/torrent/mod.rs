@@ -24,6 +24,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::bittorrent::conn::Scratch;
+use crate::bittorrent::lifecycle::Finish;
 use crate::bittorrent::paths_driver::ContentPaths;
 use crate::bittorrent::registry::Registry;
 use crate::bittorrent::sources::Named;
@@ -134,6 +135,8 @@ pub(crate) struct TorrentDriver {
     pub is_paused_by_owner: bool,
     /// What goes on with its files: meanwhile nothing moves.
     pub work: Option<Work>,
+    /// How far it is with being finished, once everything wanted is there.
+    pub finish: Finish,
     /// Trackers are to be asked as soon as they allow.
     pub is_announce_due: bool,
     /// The task that talks to trackers has not said farewell yet.
@@ -151,6 +154,8 @@ pub(crate) struct TorrentDriver {
     stalled: Vec<Stalled>,
     /// Verified pieces of a download that cannot be read: bounded by what one look at the disk is worth.
     unreadable: Vec<u32>,
+    /// What was out of order with storage last.
+    trouble: Option<Trouble>,
     /// Files that are only shared and changed: they are looked at until they are the content again.
     pub in_doubt: BTreeSet<usize>,
     /// Pieces and spills at the disk threads.
@@ -185,6 +190,14 @@ impl Drop for TorrentDriver {
 enum Stalled {
     Piece(Box<VerifyJob>),
     Spill(Box<SpillJob>),
+}
+
+/// Storage is out of order.
+struct Trouble {
+    /// How, and what helps.
+    reason: String,
+    /// That was told, and since then nothing else for which the content waits.
+    is_told: bool,
 }
 
 /// What [`TorrentDriver::new`] needs.
@@ -239,6 +252,7 @@ impl TorrentDriver {
             is_leaving: false,
             is_paused_by_owner: false,
             work: None,
+            finish: Finish::default(),
             is_announce_due: false,
             is_announcing: false,
             cancel: Arc::default(),
@@ -248,6 +262,7 @@ impl TorrentDriver {
             waiting: Vec::new(),
             stalled: Vec::new(),
             unreadable: Vec::new(),
+            trouble: None,
             in_doubt: BTreeSet::new(),
             verifying: 0,
             spilling: 0,
@@ -416,17 +431,24 @@ impl TorrentDriver {
 
     /// Whether nobody is connected, and nothing moves, by the owner's wish.
     pub(crate) fn is_held(&self) -> bool {
-        self.is_paused_by_owner || matches!(self.work, Some(Work::Recheck | Work::Move))
+        self.is_paused_by_owner || self.is_worked_on()
+    }
+
+    /// Whether somebody has the files to itself, or waits for them.
+    pub(crate) fn is_worked_on(&self) -> bool {
+        matches!(self.work, Some(Work::Recheck | Work::Move))
     }
 
     /// Connections end, and nothing moves until [`TorrentDriver::let_go`].
     pub(crate) fn hold(&mut self, reason: &str) {
         self.core.set_paused(true, Instant::now());
+        self.trouble.iter_mut().for_each(|trouble| trouble.is_told = false);
         self.close_all(reason);
     }
 
-    /// Goes on where nothing holds it any more. Answers whether it does.
+    /// Goes on where nothing holds it any more. Answers whether it does; where it waits for storage, that is told.
     pub(crate) fn let_go(&mut self) -> bool {
+        self.finish_what_was_put_off();
         if self.is_held() || self.stopping {
             return false;
         }
@@ -435,6 +457,10 @@ impl TorrentDriver {
         let storage_works = self.stalled.is_empty() && self.unreadable.is_empty();
         if is_about_files && storage_works {
             self.core.set_paused(false, Instant::now());
+        }
+        match storage_works {
+            true => self.trouble = None,
+            false => self.tell_trouble(),
         }
         for task in [&self.dial, &self.clock, &self.announce, &self.paths.wake] {
             task.notify_one();
@@ -460,6 +486,7 @@ impl TorrentDriver {
         let any = !self.unreadable.is_empty();
         self.unreadable.clear();
         if any && self.stalled.is_empty() {
+            self.trouble = None;
             self.tell(EventKind::Resumed);
         }
     }

@@ -7,7 +7,7 @@ use anabranch_bittorrent::torrent::PieceOutcome;
 use anabranch_content::metainfo::PieceLayers;
 use anabranch_content::storage::StorageError;
 
-use super::{Stalled, TorrentDriver, UNREADABLE_MAX};
+use super::{Stalled, TorrentDriver, Trouble, UNREADABLE_MAX};
 use crate::bittorrent::recheck;
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store::disk::Reply;
@@ -29,12 +29,23 @@ impl TorrentDriver {
         self.pause(error.to_string(), now);
     }
 
+    /// Nothing moves until storage works again. Where the owner has the content wait, that is told when the owner lets it go.
     pub(super) fn pause(&mut self, reason: String, now: Instant) {
+        let is_told = self.core.is_paused() && self.trouble.as_ref().is_some_and(|before| before.is_told);
+        self.trouble = Some(Trouble { reason, is_told });
         if !self.core.is_paused() {
             self.core.set_paused(true, now);
-            self.tell(EventKind::Paused { cause: PauseCause::Storage, reason });
+            self.tell_trouble();
             self.clock.notify_one();
         }
+    }
+
+    /// Tells what is out of order with storage, if that was not told yet.
+    pub(super) fn tell_trouble(&mut self) {
+        let Some(trouble) = self.trouble.as_mut().filter(|trouble| !trouble.is_told) else { return };
+        trouble.is_told = true;
+        let reason = trouble.reason.clone();
+        self.tell(EventKind::Paused { cause: PauseCause::Storage, reason });
     }
 
     /// Tries storage again with one thing that it refused.
@@ -47,9 +58,10 @@ impl TorrentDriver {
             self.hand_in(job);
         } else if let (Some(piece), Some(storage)) = (self.unreadable.last().copied(), self.storage.clone()) {
             self.probing = true;
-            let (torrent, layers) = (self.id, self.layers());
+            let (torrent, layers, have) = (self.id, self.layers(), self.core.have().cloned());
             self.resources.disk.run(torrent, move || {
-                let readable = spill::read(&storage, piece, |_| {}).is_ok() && is_restored(&storage, &layers, piece);
+                let is_restored = || have.is_some_and(|have| is_restored(&storage, &layers, &have, piece));
+                let readable = spill::read(&storage, piece, |_| {}).is_ok() && is_restored();
                 Reply::Looked { content: torrent, piece, readable }
             });
         }
@@ -76,6 +88,7 @@ impl TorrentDriver {
         }
         if self.unreadable.is_empty() && !self.is_held() {
             self.core.set_paused(false, now);
+            self.trouble = None;
             self.tell(EventKind::Resumed);
         }
     }

@@ -107,7 +107,9 @@ impl Site {
                 if self.by == NamedBy::Torrent || from.is_some() {
                     access.judge_unseen(url).map_err(|_| Failure::TooNear(url.authority()))?;
                 }
-                (through(proxy, url).await?, BEHIND_PROXY.ip(), BEHIND_PROXY)
+                let connecting = tokio::time::timeout(SILENCE_MAX, through(proxy, url));
+                let stream = connecting.await.map_err(|_| Failure::Net(format!("the proxy {}", silence())))??;
+                (stream, BEHIND_PROXY.ip(), BEHIND_PROXY)
             }
             None => {
                 let mut addrs = access.free(access.resolve(url).await?)?;
@@ -364,7 +366,11 @@ async fn seconds(body: &mut Incoming) -> Option<String> {
 }
 
 fn silent() -> Failure {
-    Failure::Net(format!("nothing came from it for {} s", SILENCE_MAX.as_secs()))
+    Failure::Net(format!("it {}", silence()))
+}
+
+fn silence() -> String {
+    format!("said nothing for {} s", SILENCE_MAX.as_secs())
 }
 
 fn broken(error: hyper::Error) -> Failure {

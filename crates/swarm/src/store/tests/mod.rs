@@ -45,7 +45,7 @@ fn for_seeds(test: impl Fn(&mut Rng)) {
 }
 
 /// A content that no torrent describes: files of these lengths, one after the other, in such pieces and blocks.
-fn content(rng: &mut Rng, files: &[u64], piece_length: u32, block_length: u32) -> (Arc<Info>, Vec<u8>) {
+pub(super) fn content(rng: &mut Rng, files: &[u64], piece_length: u32, block_length: u32) -> (Arc<Info>, Vec<u8>) {
     let mut offset = 0;
     let entry = |(index, length): (usize, &u64)| {
         let entry = FileEntry {
