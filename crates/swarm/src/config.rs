@@ -20,6 +20,7 @@ use anabranch_transport::{Identity, InterfaceError, NodeId, Proxy};
 
 use crate::dht::DhtConfig;
 use crate::net::scion::ScionConfig;
+use crate::net::utp::Utp;
 
 /// Choices that hold for all contents of a session.
 #[derive(Clone, Debug)]
@@ -147,20 +148,6 @@ impl Encryption {
             Self::Off => None,
         }
     }
-}
-
-/// Whether uTP (BEP 29) is spoken, over plain IP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Utp {
-    /// Who calls is let in, and peers are called so where TCP does not open at once.
-    #[default]
-    On,
-    /// Who calls is let in; we call over TCP alone.
-    In,
-    /// There are no other connections.
-    Only,
-    /// Not at all: who calls is sent on to TCP.
-    Off,
 }
 
 /// How paths are chosen.

@@ -55,7 +55,6 @@ pub use anabranch_portmap::Protocol as PortProtocol;
 pub use anabranch_transport::NodeId;
 pub use config::{
     AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, Encryption, FileFilter, PathsConfig, SessionConfig, SessionError,
-    Utp,
 };
 pub use dht::DhtConfig;
 pub use events::{ContentId, Discovery, EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause};
@@ -64,6 +63,7 @@ pub use net::leave::Leave;
 pub use net::own_addresses::reachable;
 pub use net::ports::OpenPort;
 pub use net::scion::{KnownHosts, ScionConfig};
+pub use net::utp::Utp;
 pub use session::{Contents, Data, Handle, LiveRead, LiveReader, ReadError, Reader, Session, Source, parse_peer};
 pub use tracker::{Download, DownloadError};
 pub use transfer::{

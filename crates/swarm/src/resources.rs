@@ -14,8 +14,8 @@ use anabranch_portmap::Protocol;
 use anabranch_transport::{Identity, InterfaceError, Listener, TcpListener};
 use tokio::sync::Semaphore;
 
-use crate::config::{SessionConfig, SessionError, Utp};
-use crate::dht::DhtNode;
+use crate::config::{SessionConfig, SessionError};
+use crate::dht::{DhtNode, Surroundings};
 use crate::events::{Event, EventHub};
 use crate::limits::Line;
 use crate::net::admission::{Pace, Strangers};
@@ -23,7 +23,7 @@ use crate::net::leave::Leave;
 use crate::net::ports::Ports;
 use crate::net::scion::ScionNet;
 use crate::net::uplinks::Uplinks;
-use crate::net::utp::UtpNet;
+use crate::net::utp::{Utp, UtpNet};
 use crate::store::disk::{Disk, Replies};
 use crate::store::pools::Pools;
 use crate::tracker::{Client, ClientConfig, TrackerAccess};
@@ -52,9 +52,9 @@ pub(crate) struct Resources {
     /// Why the proxy relays no datagrams, if it does not.
     pub relay_failure: RefCell<Option<String>>,
     /// The ports that routers opened for us.
-    pub ports: Ports,
+    pub ports: Rc<Ports>,
     /// The ways out of this machine; `None` where the system does not tell.
-    pub uplinks: Option<Uplinks>,
+    pub uplinks: Option<Rc<Uplinks>>,
     /// What was measured of paths.
     pub board: RefCell<Scoreboard>,
     /// Which links of the SCION network are down.
@@ -125,18 +125,22 @@ impl Resources {
             listeners.clear();
         }
         listeners.extend(utp.listeners());
-        // Datagrams would go past a proxy that does not relay them.
-        let dht =
-            config.dht.as_ref().filter(|_| config.proxy.is_none() || utp.relayed().is_some()).map(|dht| {
-                Rc::new(DhtNode::open(dht, (&listening, &utp), scion.as_ref(), (&config.filter, config.seed)))
-            });
         let uplinks = match Uplinks::open(&config.paths.interfaces, now) {
             // There is one way, whichever interface leads to it.
             _ if config.proxy.is_some() => None,
             // Where nobody names any, connections go as the system's routes go.
             Err(InterfaceError::Io(_)) if config.paths.interfaces.is_empty() => None,
-            opened => Some(opened.map_err(SessionError::Interfaces)?),
+            opened => Some(Rc::new(opened.map_err(SessionError::Interfaces)?)),
         };
+        let ports = Rc::<Ports>::default();
+        let leave = Leave::by(&config.paths.interfaces);
+        // Datagrams would go past a proxy that does not relay them.
+        let dht = config.dht.as_ref().filter(|_| config.proxy.is_none() || utp.relayed().is_some());
+        let dht = dht.map(|dht| {
+            let (listening, uplinks, ports) = (listening.clone(), uplinks.clone(), Rc::clone(&ports));
+            let around = Surroundings { listening, uplinks, ports, leave: leave.clone() };
+            Rc::new(DhtNode::open(dht, around, &utp, scion.as_ref(), (&config.filter, config.seed)))
+        });
         listeners.extend(scion.iter().map(|net| Listener::Quic(Rc::clone(&net.endpoint))));
         let (disk, replies) = Disk::new(config.disk_threads).map_err(SessionError::Threads)?;
         let identity = config.scion.as_ref().map(|scion| scion.identity.clone());
@@ -148,7 +152,7 @@ impl Resources {
             scion,
             dht,
             relay_failure: RefCell::default(),
-            ports: Ports::default(),
+            ports,
             uplinks,
             links,
             board: RefCell::default(),
@@ -163,11 +167,7 @@ impl Resources {
             strangers: Strangers::default(),
             pace: Pace::new(now),
             trackers: Client::new(ClientConfig {
-                access: TrackerAccess {
-                    filter: Arc::clone(&config.filter),
-                    proxy: config.proxy.clone(),
-                    leave: Leave::by(&config.paths.interfaces),
-                },
+                access: TrackerAccess { filter: Arc::clone(&config.filter), proxy: config.proxy.clone(), leave },
                 ..ClientConfig::default()
             }),
             opening: Semaphore::new(OPENING_MAX),

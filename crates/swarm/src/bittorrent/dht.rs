@@ -48,16 +48,15 @@ pub(crate) async fn find(torrent: TorrentHandle, node: Rc<DhtNode>, named: Vec<(
             let may_wait = is_shared || state.trackers_left > 0 || state.conn_count() > 0;
             (!state.is_held(), state.core.is_finished(), state.needs_peers(now), may_wait, is_shared)
         };
-        let resources = torrent.borrow().resources();
         if is_at_work {
-            node.begin(&resources);
+            node.begin();
         }
         let is_alone = is_at_work && (needs_peers || is_shared);
         alone_since = if is_alone { alone_since.or(Some(now)) } else { None };
         let has_nodes = node.nodes() > 0;
         if is_at_work && !has_nodes {
             let tried = alone_since.is_some_and(|since| !may_wait || now >= since + TRIED_FOR);
-            node.look_for_entry(&named, tried, &resources);
+            node.look_for_entry(&named, tried);
         }
         let wait = if needs_peers || is_unheard { lacking_for } else { ANNOUNCE_EVERY };
         if is_at_work && has_nodes && searched_at.is_none_or(|at| now >= at + wait) {

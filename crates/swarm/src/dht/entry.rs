@@ -23,7 +23,6 @@ use super::{DhtConfig, DhtNode};
 use crate::net::leave::Leave;
 use crate::net::own_addresses::are_at_home;
 use crate::net::ports::is_translated;
-use crate::resources::Resources;
 
 /// Before nodes are asked again that led nowhere; doubles each time.
 const AGAIN_FIRST: Duration = Duration::from_secs(15);
@@ -119,10 +118,10 @@ impl Entry {
         self.asking_until.get().is_some_and(|until| now < until)
     }
 
-    pub(super) fn look(&self, node: &Rc<DhtNode>, named: &[(String, u16)], is_alone: bool, resources: &Resources) {
+    pub(super) fn look(&self, node: &Rc<DhtNode>, named: &[(String, u16)], is_alone: bool) {
         let now = Instant::now();
         if !self.of_user.is_empty() && self.again.borrow_mut().is_due(now) {
-            self.ask(node, self.of_user.clone(), true, resources, now);
+            self.ask(node, self.of_user.clone(), true, now);
             self.named.borrow_mut().clear();
         }
         let fresh = |name: &&(String, u16)| {
@@ -131,7 +130,7 @@ impl Entry {
         };
         let named: Vec<(String, u16)> = named.iter().filter(fresh).cloned().collect();
         if !named.is_empty() {
-            self.ask(node, named, false, resources, now);
+            self.ask(node, named, false, now);
         }
         let is_abroad = || {
             if node.relayed().is_some() {
@@ -141,7 +140,7 @@ impl Entry {
             if node.ports.is_empty() {
                 return false;
             }
-            let uplinks = resources.uplinks.as_ref();
+            let uplinks = node.around.uplinks.as_ref();
             uplinks.is_some_and(|uplinks| is_abroad(&uplinks.interfaces()))
         };
         let looked = self.looked_abroad_at.get().is_some_and(|at| now < at + ABROAD_EVERY);
@@ -150,26 +149,19 @@ impl Entry {
         }
         self.looked_abroad_at.set(Some(now));
         if is_abroad() && self.public_again.borrow_mut().is_due(now) {
-            self.ask(node, self.public.clone(), true, resources, now);
+            self.ask(node, self.public.clone(), true, now);
         }
     }
 
-    fn ask(
-        &self,
-        node: &Rc<DhtNode>,
-        names: Vec<(String, u16)>,
-        is_trusted: bool,
-        resources: &Resources,
-        now: Instant,
-    ) {
+    fn ask(&self, node: &Rc<DhtNode>, names: Vec<(String, u16)>, is_trusted: bool, now: Instant) {
         self.asking_until.set(Some(now + ASKING_FOR));
-        let at_home = are_at_home(&resources.listening);
+        let at_home = are_at_home(&node.around.listening);
         // One number for all who are asked by name: the answers of those who were asked before still count.
         let number = self.by_name.get().map_or_else(fresh_number, |(number, _)| number);
         self.by_name.set(node.relayed().map(|_| (number, ANSWERS_BY_NAME_MAX)));
         for (host, port) in names {
             let relayed = node.relayed().cloned();
-            let (node, leave) = (Rc::downgrade(node), resources.trackers.access().leave.clone());
+            let (node, leave) = (Rc::downgrade(node), node.around.leave.clone());
             tokio::task::spawn_local(async move {
                 if let Some(relayed) = &relayed
                     && !relayed.has_way_out().await

@@ -36,9 +36,11 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
+use crate::net::leave::Leave;
+use crate::net::ports::Ports;
 use crate::net::scion::ScionNet;
+use crate::net::uplinks::Uplinks;
 use crate::net::utp::UtpNet;
-use crate::resources::Resources;
 
 use entry::Entry;
 use homes::Homes;
@@ -62,8 +64,21 @@ pub struct DhtConfig {
     pub file: Option<PathBuf>,
 }
 
+/// What the node has to know of where it is.
+pub(crate) struct Surroundings {
+    /// Where the session listens.
+    pub listening: Vec<SocketAddr>,
+    /// The ways out of this machine; `None` where the system does not tell.
+    pub uplinks: Option<Rc<Uplinks>>,
+    /// The ports that routers opened.
+    pub ports: Rc<Ports>,
+    /// How names are looked up.
+    pub leave: Leave,
+}
+
 /// The node of a session.
 pub(crate) struct DhtNode {
+    around: Surroundings,
     core: RefCell<Dht>,
     homes: RefCell<Homes>,
     /// Beside the listeners, shared with uTP where that is at the same ports.
@@ -105,11 +120,12 @@ impl Policy for Guard {
 }
 
 impl DhtNode {
-    /// Takes the sockets that `utp` has beside `listening`, and opens others where it has none; only the one behind the proxy, where there is
-    /// one. Nothing is sent yet.
+    /// Takes the sockets that `utp` has beside the listeners, and opens others where it has none; only the one behind the proxy, where
+    /// there is one. Nothing is sent yet.
     pub(crate) fn open(
         config: &DhtConfig,
-        (listening, utp): (&[SocketAddr], &UtpNet),
+        around: Surroundings,
+        utp: &UtpNet,
         scion: Option<&Rc<ScionNet>>,
         (filter, seed): (&Arc<IpFilter>, u64),
     ) -> Self {
@@ -124,7 +140,7 @@ impl DhtNode {
         };
         let ports = match utp.relayed() {
             Some(relayed) => vec![Rc::clone(relayed)],
-            None => listening.iter().filter_map(&mut open).collect(),
+            None => around.listening.iter().filter_map(&mut open).collect(),
         };
         let mut secret = [0; 16];
         let mut rng = fastrand::Rng::new();
@@ -137,6 +153,7 @@ impl DhtNode {
             policy: Box::new(Guard { filter: Arc::clone(filter) }),
         };
         Self {
+            around,
             core: RefCell::new(Dht::new(core, now)),
             homes: RefCell::default(),
             ports,
@@ -168,13 +185,13 @@ impl DhtNode {
     }
 
     /// A content that is not private wants it. The first one has it take its places in the networks.
-    pub(crate) fn begin(self: &Rc<Self>, resources: &Resources) {
+    pub(crate) fn begin(&self) {
         if self.is_begun.replace(true) {
             return;
         }
         let now = Instant::now();
         self.kept.borrow_mut().read();
-        self.settle_in(resources, now);
+        self.settle_in(now);
         self.core.borrow_mut().on_deadline(now);
         self.flush();
         self.wake.notify_one();
@@ -218,12 +235,12 @@ impl DhtNode {
 
     /// Nobody is known, and a content wants somebody: whom the user, a torrent (`named`) or everybody knows is asked, as far as that is
     /// allowed. Public nodes are only where the content `is_alone`.
-    pub(crate) fn look_for_entry(self: &Rc<Self>, named: &[(String, u16)], is_alone: bool, resources: &Resources) {
-        self.entry.look(self, named, is_alone, resources);
+    pub(crate) fn look_for_entry(self: &Rc<Self>, named: &[(String, u16)], is_alone: bool) {
+        self.entry.look(self, named, is_alone);
     }
 
     /// Serves its sockets, until the session ends.
-    pub(crate) fn serve(self: &Rc<Self>, tasks: &mut JoinSet<()>, resources: &Rc<Resources>) {
+    pub(crate) fn serve(self: &Rc<Self>, tasks: &mut JoinSet<()>) {
         for (at, port) in self.ports.iter().enumerate() {
             // The node has the port.
             let node = Rc::downgrade(self);
@@ -239,7 +256,7 @@ impl DhtNode {
         if let Some(port) = &self.scion {
             tasks.spawn_local(Rc::clone(port).serve(Rc::clone(self)));
         }
-        tasks.spawn_local(Rc::clone(self).keep_time(Rc::clone(resources)));
+        tasks.spawn_local(Rc::clone(self).keep_time());
     }
 
     /// Keeps the tables: the session ends.
@@ -248,7 +265,7 @@ impl DhtNode {
         self.kept.borrow_mut().write(&places);
     }
 
-    async fn keep_time(self: Rc<Self>, resources: Rc<Resources>) {
+    async fn keep_time(self: Rc<Self>) {
         while !self.is_begun.get() {
             self.wake.notified().await;
         }
@@ -257,7 +274,7 @@ impl DhtNode {
             let now = Instant::now();
             if now >= looked_at + UPLINKS_EVERY {
                 looked_at = now;
-                self.settle_in(&resources, now);
+                self.settle_in(now);
             }
             if now >= kept_at + KEPT_EVERY {
                 kept_at = now;
@@ -274,20 +291,22 @@ impl DhtNode {
     }
 
     /// Takes places at the addresses that there are now.
-    fn settle_in(&self, resources: &Resources, now: Instant) {
+    fn settle_in(&self, now: Instant) {
         let wanted = {
-            if let Some(uplinks) = &resources.uplinks {
+            let uplinks = self.around.uplinks.as_ref();
+            if let Some(uplinks) = uplinks {
                 uplinks.refresh(now);
             }
-            let interfaces = resources.uplinks.as_ref().map(|uplinks| uplinks.interfaces());
+            let interfaces = uplinks.map(|uplinks| uplinks.interfaces());
             let ports: Vec<SocketAddr> = self.ports.iter().map(|port| port.local_addr()).collect();
             homes::wanted(&ports, interfaces.as_deref(), self.scion.as_ref().map(|port| port.local()))
         };
         let (mut core, mut kept) = (self.core.borrow_mut(), self.kept.borrow_mut());
         self.homes.borrow_mut().settle(wanted, &mut core, &mut kept, now);
         // A router's word is heeded once, so that others may say otherwise.
-        if self.ports_version.replace(resources.ports.version()) != resources.ports.version() {
-            for open in resources.ports.list().iter().filter(|open| open.is_public()) {
+        let opened = &self.around.ports;
+        if self.ports_version.replace(opened.version()) != opened.version() {
+            for open in opened.list().iter().filter(|open| open.is_public()) {
                 let is_its = |port: &Rc<UtpEndpoint>| port.local_addr().port() == open.local.port();
                 let port = self.ports.iter().position(is_its).filter(|_| open.protocol == Protocol::Udp);
                 let home = port.and_then(|port| self.homes.borrow().at(port, Family::V4, Some(open.local.ip())));

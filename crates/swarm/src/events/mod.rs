@@ -1,5 +1,6 @@
 //! What a session tells its owner, and whoever else listens.
 
+mod bulk;
 mod stream;
 
 use std::net::{IpAddr, SocketAddr};
@@ -12,10 +13,10 @@ use anabranch_paths::select::Selector;
 use anabranch_paths::{Endpoint, Path};
 use anabranch_portmap::Protocol as PortProtocol;
 
-use crate::hercules::News;
 use crate::net::ports::OpenPort;
 use anabranch_paths::manager::{ChangeReason, PathCondition, PathNews, PathVerdict, Trigger};
 
+pub use bulk::{News, Placed};
 pub(crate) use stream::EventHub;
 pub use stream::{EVENTS_MAX, Events};
 

@@ -3,7 +3,6 @@
 //! All calls may block: they come from threads that do nothing else. Several may come at once.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anabranch_hercules::ChunkSet;
@@ -12,6 +11,8 @@ use anabranch_hercules::wire::message::Offer;
 use anabranch_hercules::wire::receipt::Receipt;
 use anabranch_paths::Endpoint;
 use anabranch_transport::NodeId;
+
+use crate::events::Placed;
 
 /// Something that can be sent: files that were looked through, a block of memory.
 pub trait Source: Send + Sync {
@@ -80,15 +81,6 @@ pub trait Destinations: Send + Sync {
     /// # Errors
     /// It cannot or may not be received here.
     fn open(&self, offered: Offered) -> Result<Arc<dyn Destination>, Refusal>;
-}
-
-/// What was received, as it lies on this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
-    /// The file or folder that all of it is, below where it was received to; `None` where there are several.
-    pub top: Option<PathBuf>,
-    /// Files among it.
-    pub files: u64,
 }
 
 /// Why an offer is not taken. The sender is told this text.

@@ -12,9 +12,10 @@ use anabranch_paths::{Endpoint, Path};
 use anabranch_transport::NodeId;
 use tokio::sync::{mpsc, watch};
 
-use super::content::{DestinationError, Placed, SourceError};
+use super::content::{DestinationError, SourceError};
 use super::io::Bypass;
 use super::options::PeerKey;
+use crate::events::Placed;
 
 /// Events that wait to be read. Beyond, progress is left out, and everything else holds up the transfer's control, never its data.
 pub const EVENTS_MAX: usize = 1024;

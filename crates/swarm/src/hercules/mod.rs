@@ -60,14 +60,16 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 pub use anabranch_hercules::wire::ticket::{TICKET_SECRET_LEN, Ticket, TicketError};
-pub use content::{Destination, DestinationError, Destinations, Offered, Placed, Refusal, Source, SourceError};
+pub use content::{Destination, DestinationError, Destinations, Offered, Refusal, Source, SourceError};
 pub use events::{
     EVENTS_MAX, Event, Events, Handle, PathProgress, PathWay, PeerId, Progress, Rejection, TransferError, Waiting,
 };
 pub use invitation::{Invitation, UselessTicket, check_ticket, is_ticket, ticket_secret};
 pub use io::{Bypass, Io};
-pub use kept::{Job, News, Partner, Task};
+pub use kept::{Job, Partner, Task};
 pub use options::{Admission, Dial, MEMORY_BYTES_DEFAULT, Options, PeerKey, Peers, StartError};
+
+pub use crate::events::{News, Placed};
 
 /// Sends `source` to everybody in `peers`, each at its own rate; or, listening, to whoever is admitted. Ends when all who are
 /// dialled have it or failed; listening, when the invitation's times are used up, or never.

@@ -15,11 +15,24 @@ use std::time::Duration;
 use anabranch_transport::{ConnectError, Listener, Proxy, Stream, UtpEndpoint, UtpStream, Via};
 use tokio::task::JoinSet;
 
-use crate::config::Utp;
 use crate::net::race::BEGUN_APART;
 
 /// How long uTP is tried where TCP is refused: two calls. Somebody is there, who mostly speaks both or neither.
 const AFTER_REFUSAL: Duration = Duration::from_secs(2);
+
+/// Whether uTP (BEP 29) is spoken, over plain IP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Utp {
+    /// Who calls is let in, and peers are called so where TCP does not open at once.
+    #[default]
+    On,
+    /// Who calls is let in; we call over TCP alone.
+    In,
+    /// There are no other connections.
+    Only,
+    /// Not at all: who calls is sent on to TCP.
+    Off,
+}
 
 /// The sockets of a session that speak uTP.
 pub(crate) struct UtpNet {

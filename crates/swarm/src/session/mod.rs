@@ -12,6 +12,7 @@
 //! | `add`, `remove` | contents come and go |
 //! | `contents` | which there are, and how they fare |
 //! | `control` | what an owner may ask of one |
+//! | `download` | torrent files from where they are published |
 //! | `handle` | the same, from other threads |
 //! | `live` | a live stream is fed, and read |
 //! | `local_discovery` | peers in the same network find each other |
@@ -22,6 +23,7 @@
 mod add;
 mod contents;
 mod control;
+mod download;
 mod handle;
 mod housekeeping;
 mod live;
@@ -99,7 +101,7 @@ impl Session {
             tasks.spawn_local(Rc::clone(net).listen());
         }
         if let Some(dht) = &resources.dht {
-            dht.serve(&mut tasks, resources);
+            dht.serve(&mut tasks);
         }
         if resources.config.local_discovery {
             tasks.spawn_local(local_discovery::discover(Rc::clone(&contents)));

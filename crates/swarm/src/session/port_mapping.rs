@@ -22,10 +22,10 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::Contents;
-use crate::config::Utp;
 use crate::events::EventKind;
 use crate::net::leave::bound;
 use crate::net::ports::{OpenPort, is_translated};
+use crate::net::utp::Utp;
 use crate::resources::Resources;
 
 /// Uplinks whose routers are asked.

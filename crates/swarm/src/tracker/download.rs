@@ -9,7 +9,6 @@ use anabranch_bittorrent::reach::Reach;
 use anabranch_bittorrent::tracker::{Scheme, TrackerUrl, UrlError};
 
 use super::{Cause, Client, HTTP_TIMEOUT, Shared, http};
-use crate::session::Handle;
 
 /// What is at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,10 +39,10 @@ pub enum DownloadError {
     Gone,
 }
 
-impl Handle {
+impl Client {
     /// Fetches what is at `url`, at most `bytes_max` of it: through the proxy, past the filter, and from no private address, unless its
     /// host is among `near_hosts`.
-    pub async fn download(
+    pub(crate) async fn download(
         &self,
         url: &str,
         bytes_max: usize,
@@ -51,10 +50,8 @@ impl Handle {
     ) -> Result<Download, DownloadError> {
         // What stands behind `#` is not for the server.
         let url: TrackerUrl = url.split('#').next().unwrap_or_default().parse()?;
-        let Client(client) =
-            self.ask(|contents| contents.resources.trackers.clone()).await.map_err(|_| DownloadError::Gone)?;
         let is_near_allowed = near_hosts.iter().any(|host| host.eq_ignore_ascii_case(url.host()));
-        client.download(&url, bytes_max, is_near_allowed).await
+        self.0.download(&url, bytes_max, is_near_allowed).await
     }
 }
 

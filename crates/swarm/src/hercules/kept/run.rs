@@ -14,8 +14,8 @@ use super::super::files::{FileSource, Folder, FolderOptions, Scan};
 use super::super::invitation::{UselessTicket, check_ticket};
 use super::super::options::{Admission, Dial, Options, Peers};
 use super::state::{Ended, State};
-use super::{Job, Kept, News, Partner};
-use crate::events::{EventKind, FailureKind};
+use super::{Job, Kept, Partner};
+use crate::events::{EventKind, FailureKind, News};
 use crate::net::scion::ScionConfig;
 use crate::store::open::blocking;
 

@@ -12,13 +12,12 @@ use anabranch_transport::NodeId;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::super::content::Placed;
 use super::super::events::{Event, Handle, PathWay, PeerId, Progress, TransferError, Waiting};
 use super::super::invitation::Invitation;
 use super::super::session::code;
-use super::{Job, News, Partner, Task};
+use super::{Job, Partner, Task};
 use crate::config::AddOptions;
-use crate::events::{ContentId, Event as SessionEvent, EventKind, FailureKind};
+use crate::events::{ContentId, Event as SessionEvent, EventKind, FailureKind, News, Placed};
 use crate::resources::Resources;
 use crate::store::readers::Readers;
 

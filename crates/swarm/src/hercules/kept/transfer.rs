@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::Kept;
 use super::state::State;
-use crate::events::{EventKind, PauseCause};
+use crate::events::{EventKind, News, PauseCause};
 use crate::store::disk::Reply;
 use crate::store::readers::{Deadline, Look, Readable, Readers};
 use crate::transfer::PathProgress;
@@ -144,7 +144,7 @@ impl Transfer for Kept {
         }
         if state.is_over {
             let why = state.why_over().to_owned();
-            state.news(super::News::Over(why));
+            state.news(News::Over(why));
         }
     }
 

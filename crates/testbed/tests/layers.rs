@@ -1,0 +1,125 @@
+//! Crates whose folders stand in layers: a folder uses those below it, and never, by whatever way round, those above.
+//!
+//! `cargo test -p anabranch-testbed --test layers -- --nocapture` prints which folder uses which.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// Those that keep to it.
+const CRATES: [&str; 6] = ["swarm", "paths", "hercules", "ppspp", "transport", "scion"];
+
+/// Which folder, or file at the top, uses which.
+type Uses = BTreeMap<String, BTreeSet<String>>;
+
+#[test]
+fn no_folder_uses_one_above_it() {
+    for name in CRATES {
+        let uses = uses(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src"));
+        println!("{name}:");
+        for layer in layers(&uses).unwrap_or_else(|circle| panic!("{name}: these use each other: {circle:?}")) {
+            for folder in layer {
+                let used = uses[&folder].iter().cloned().collect::<Vec<_>>().join(", ");
+                println!("    {folder}{}{used}", if used.is_empty() { "" } else { " uses " });
+            }
+        }
+    }
+}
+
+#[test]
+fn circles_are_found() {
+    let of = |pairs: &[(&str, &[&str])]| -> Uses {
+        pairs.iter().map(|(a, b)| ((*a).to_owned(), b.iter().map(|b| (*b).to_owned()).collect())).collect()
+    };
+    assert_eq!(layers(&of(&[("a", &["b"]), ("b", &[])])).unwrap(), [["b"], ["a"]]);
+    assert_eq!(layers(&of(&[("a", &["b"]), ("b", &["c"]), ("c", &["b"])])).unwrap_err(), ["a", "b", "c"]);
+    let names = names("use crate::a::B;\nfn f() { crate::c::g(); } // crate::d\nuse crate::{e, f::G};", 1);
+    assert_eq!(names, ["a", "c", "e", "f"]);
+    assert_eq!(super_names("use super::super::a; use super::b;", 2), ["a"]);
+}
+
+/// Folders from below; or those that no order has.
+fn layers(uses: &Uses) -> Result<Vec<Vec<String>>, Vec<String>> {
+    let (mut left, mut layers) = (uses.clone(), Vec::new());
+    while !left.is_empty() {
+        let lowest: Vec<String> = left
+            .iter()
+            .filter(|(_, used)| !used.iter().any(|used| left.contains_key(used)))
+            .map(|(folder, _)| folder.clone())
+            .collect();
+        if lowest.is_empty() {
+            return Err(left.into_keys().collect());
+        }
+        left.retain(|folder, _| !lowest.contains(folder));
+        layers.push(lowest);
+    }
+    Ok(layers)
+}
+
+fn uses(root: &Path) -> Uses {
+    let mut uses = Uses::new();
+    collect(root, &mut Vec::new(), &mut uses);
+    let folders: BTreeSet<String> = uses.keys().cloned().collect();
+    for (folder, used) in &mut uses {
+        // What is no folder is something that the crate's root names.
+        used.retain(|name| folders.contains(name) && name != folder);
+    }
+    uses
+}
+
+/// Reads the sources below a folder, those of tests left out.
+fn collect(dir: &Path, at: &mut Vec<String>, uses: &mut Uses) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if name == "tests" || name.ends_with("_tests") {
+            continue;
+        }
+        if path.is_dir() {
+            at.push(name);
+            collect(&path, at, uses);
+            at.pop();
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !(at.is_empty() && name == "lib") {
+            let source = fs::read_to_string(&path).unwrap();
+            let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            let folder = at.first().unwrap_or(&name).clone();
+            // The module's own depth below the crate.
+            let depth = at.len() + usize::from(name != "mod");
+            let used = uses.entry(folder).or_default();
+            used.extend(names(source, depth));
+        }
+    }
+}
+
+/// What a module that is so deep names at the top of its crate.
+fn names(source: &str, depth: usize) -> Vec<String> {
+    let source: String = source.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n");
+    let mut names = after(&source, "crate::");
+    names.extend(super_names(&source, depth));
+    names
+}
+
+/// The same by way of its parents.
+fn super_names(source: &str, depth: usize) -> Vec<String> {
+    let root = "super::".repeat(depth);
+    if depth == 0 { Vec::new() } else { after(source, &root) }
+}
+
+/// The names that follow `prefix` where a path begins with it: one, or those in braces.
+fn after(source: &str, prefix: &str) -> Vec<String> {
+    let is_part = |byte: char| byte.is_alphanumeric() || byte == '_' || byte == ':';
+    let name = |text: &str| text.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let mut names = Vec::new();
+    for (at, _) in source.match_indices(prefix) {
+        if source[..at].ends_with(is_part) {
+            continue;
+        }
+        let rest = &source[at + prefix.len()..];
+        match rest.strip_prefix('{') {
+            Some(rest) => names.extend(rest.split('}').next().unwrap().split(',').map(name)),
+            None => names.push(name(rest)),
+        }
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
