@@ -28,7 +28,9 @@ pub(super) struct Content {
     pub super_seed: Option<Box<SuperSeed>>,
     /// Whether [`Event::Finished`] was given for the current selection.
     pub finished: bool,
-    /// Bytes to fetch (so without padding) of the verified pieces.
+    /// Bytes to fetch (so without padding) of all pieces.
+    pub total_bytes: u64,
+    /// The same of the verified pieces.
     pub have_bytes: u64,
     /// The same of the pieces that are wanted and not verified.
     pub missing_bytes: u64,
@@ -40,6 +42,7 @@ impl Content {
         (0..have.len()).filter(|piece| info.geometry.block_count(*piece) == 0).for_each(|piece| {
             have.set(piece);
         });
+        let total_bytes = (0..have.len()).map(|piece| u64::from(info.geometry.data_len(piece))).sum();
         let have_bytes = have.iter_ones().map(|piece| u64::from(info.geometry.data_len(piece))).sum();
         let blame = Blame::new();
         let mut content = Self {
@@ -51,6 +54,7 @@ impl Content {
             blame,
             super_seed: None,
             finished: false,
+            total_bytes,
             have_bytes,
             missing_bytes: 0,
         };

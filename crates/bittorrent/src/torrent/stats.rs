@@ -164,6 +164,11 @@ impl Torrent {
         Some((content.have_bytes, content.have_bytes + content.missing_bytes))
     }
 
+    /// Bytes of all pieces that are not verified, wanted or not. `None` while the content is unknown.
+    pub fn left_bytes(&self) -> Option<u64> {
+        self.content.as_ref().map(|content| content.total_bytes - content.have_bytes)
+    }
+
     /// Bytes that we have asked for and that are not here yet.
     pub fn requested_bytes(&self) -> u64 {
         self.requested_bytes

@@ -37,6 +37,7 @@ pub fn announce_target(url: &TrackerUrl, request: &AnnounceRequest) -> String {
         Event::None => {}
         Event::Started => out += "&event=started",
         Event::Completed => out += "&event=completed",
+        Event::Paused => out += "&event=paused",
         Event::Stopped => out += "&event=stopped",
     }
     if let Some(id) = &request.tracker_id {

@@ -59,6 +59,8 @@ pub enum Event {
     Completed,
     /// The first announce to this tracker.
     Started,
+    /// At an interval: we have all that we want, which is not all that there is (BEP 21). Nothing over UDP.
+    Paused,
     /// We leave.
     Stopped,
 }

@@ -350,7 +350,7 @@ fn read_options(mut bytes: &[u8]) -> Result<Vec<u8>, RequestError> {
 /// BEP 15, "event".
 fn event_code(event: Event) -> u32 {
     match event {
-        Event::None => 0,
+        Event::None | Event::Paused => 0,
         Event::Completed => 1,
         Event::Started => 2,
         Event::Stopped => 3,

@@ -70,11 +70,13 @@ async fn until_stopped(
     let mut under_way = JoinSet::new();
     let mut complete_at_start = None;
     let mut completion_told = false;
+    let mut is_partial_told = false;
     let mut in_use = Vec::new();
     let mut is_stopping = false;
     loop {
         let now = Instant::now();
-        let (progress, stopping, known, finished) = look(torrent, now);
+        let (progress, stopping, known) = look(torrent, now);
+        let is_complete = progress.left_bytes == 0;
         if is_stopping && !stopping {
             // It goes on: whoever was not told yet that it stopped need not be.
             return;
@@ -85,11 +87,15 @@ async fn until_stopped(
             announcer.announce_soon(now);
         }
         if known && complete_at_start.is_none() {
-            complete_at_start = Some(finished);
+            complete_at_start = Some(is_complete);
         }
-        if finished && complete_at_start == Some(false) && !completion_told {
+        if is_complete && complete_at_start == Some(false) && !completion_told {
             completion_told = true;
             announcer.on_complete(now);
+        }
+        if progress.is_partial_seed != is_partial_told {
+            is_partial_told = progress.is_partial_seed;
+            announcer.announce_soon(now);
         }
         if progress.in_use != in_use {
             in_use.clone_from(&progress.in_use);
@@ -110,7 +116,7 @@ async fn until_stopped(
             return;
         }
         torrent.borrow_mut().trackers_left = announcer.usable();
-        let look_at = (progress.left_bytes > 0 && !finished).then(|| now + NEED_LOOKED_AT_EVERY);
+        let look_at = (!is_complete && !progress.is_partial_seed).then(|| now + NEED_LOOKED_AT_EVERY);
         let deadline = announcer.deadline().into_iter().chain(look_at).min();
         let due = async {
             match deadline {
@@ -126,23 +132,24 @@ async fn until_stopped(
     }
 }
 
-/// Numbers for the next announce; whether the content leaves, is known, and is finished.
-fn look(torrent: &TorrentHandle, now: Instant) -> (Progress, bool, bool, bool) {
+/// Numbers for the next announce; whether the content leaves, and is known.
+fn look(torrent: &TorrentHandle, now: Instant) -> (Progress, bool, bool) {
     let mut torrent = torrent.borrow_mut();
     let stats = torrent.core.stats(now);
-    let left_bytes = torrent.core.wanted_bytes().map_or(LEFT_UNKNOWN, |(done, total)| total - done);
+    let left_bytes = torrent.core.left_bytes().unwrap_or(LEFT_UNKNOWN);
     let room = torrent.resources().config.torrent_connections_max.saturating_sub(torrent.conn_count());
     let progress = Progress {
         uploaded_bytes: stats.uploaded_bytes,
         downloaded_bytes: stats.downloaded_bytes,
         left_bytes,
+        is_partial_seed: left_bytes > 0 && torrent.core.is_finished(),
         peers_wanted: room as u32,
         in_use: torrent.core.paths_in_use().to_vec(),
         needs_peers: torrent.needs_peers(now),
     };
-    // Without storage, "finished" would be said of a content whose files nobody looked at yet.
+    // Without storage, completion would be told of a content whose files nobody looked at yet.
     let known = torrent.storage.is_some();
-    (progress, torrent.stopping || torrent.is_paused_by_owner, known, torrent.core.is_finished())
+    (progress, torrent.stopping || torrent.is_paused_by_owner, known)
 }
 
 fn take_in(

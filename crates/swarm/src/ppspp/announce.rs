@@ -126,6 +126,7 @@ fn look(content: &Handle) -> (Progress, bool, bool, bool) {
         uploaded_bytes: state.rates.uploaded_bytes,
         downloaded_bytes: state.rates.downloaded_bytes,
         left_bytes,
+        is_partial_seed: false,
         peers_wanted: PEERS_WANTED.saturating_sub(state.conn_count()) as u32,
         in_use: Vec::new(),
         needs_peers: left_bytes > 0 && !state.is_held() && state.conn_count() == 0 && !state.peers.is_trying(),

@@ -68,8 +68,10 @@ pub struct Progress {
     pub uploaded_bytes: u64,
     /// Bytes of content received since the start.
     pub downloaded_bytes: u64,
-    /// Bytes missing; not 0 while the size is unknown.
+    /// Bytes missing, of what is not wanted too; not 0 while the size is unknown.
     pub left_bytes: u64,
+    /// Of these, none is wanted.
+    pub is_partial_seed: bool,
     /// How many more peers could be used; lowers `numwant`, down to 0.
     pub peers_wanted: u32,
     /// Paths over which content moves.
@@ -248,6 +250,7 @@ impl Announcer {
         let event = match state.is_started {
             false => Event::Started,
             true if is_completion_owed => Event::Completed,
+            true if progress.is_partial_seed => Event::Paused,
             true => Event::None,
         };
         state.is_told = true;

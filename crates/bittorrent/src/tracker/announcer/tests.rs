@@ -7,6 +7,7 @@ const NONE: Progress = Progress {
     uploaded_bytes: 0,
     downloaded_bytes: 0,
     left_bytes: 9,
+    is_partial_seed: false,
     peers_wanted: 500,
     in_use: Vec::new(),
     needs_peers: false,
@@ -15,6 +16,7 @@ const NEED: Progress = Progress {
     uploaded_bytes: 0,
     downloaded_bytes: 0,
     left_bytes: 9,
+    is_partial_seed: false,
     peers_wanted: 500,
     in_use: Vec::new(),
     needs_peers: true,
@@ -317,6 +319,23 @@ fn the_number_wanted_falls_with_need() {
     let mut a = announcer(&[&["a"]], 0, start);
     let action = a.poll(&Progress { peers_wanted: 3, ..NONE }, start).unwrap();
     assert_eq!(action.request.numwant, Some(3));
+}
+
+#[test]
+fn partial_seeds_say_so_each_time() {
+    let start = Instant::now();
+    let mut a = announcer(&[&["a"]], 0, start);
+    let partial = Progress { is_partial_seed: true, ..NONE };
+    let mut events = Vec::new();
+    for minute in 0..3 {
+        let now = start + Duration::from_secs(60 * minute);
+        let action = a.poll(&partial, now).unwrap();
+        a.on_outcome(action.id, Outcome::Reply(&reply(60)), now);
+        events.push(action.request.event);
+    }
+    assert_eq!(events, [Event::Started, Event::Paused, Event::Paused]);
+    let action = one(&mut a, start + Duration::from_secs(180));
+    assert_eq!(action.request.event, Event::None);
 }
 
 #[test]

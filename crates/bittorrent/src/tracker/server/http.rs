@@ -147,8 +147,9 @@ fn parse_announce(query: &str) -> Result<Announce, RequestError> {
                 rest.event = match value {
                     "started" => Event::Started,
                     "completed" => Event::Completed,
+                    "paused" => Event::Paused,
                     "stopped" => Event::Stopped,
-                    // "empty" is the same as none (BEP 3); `paused` (BEP 21) is a regular announce to us.
+                    // "empty" is the same as none (BEP 3).
                     _ => Event::None,
                 }
             }
@@ -255,9 +256,9 @@ mod tests {
         #[test]
         fn what_our_client_asks_is_understood(
             info_hash in any::<[u8; 20]>(), peer_id in any::<[u8; 20]>(), port in any::<u16>(),
-            counts in any::<[u64; 3]>(), numwant in any::<Option<u32>>(), event in 0usize..4,
+            counts in any::<[u64; 3]>(), numwant in any::<Option<u32>>(), event in 0usize..5,
         ) {
-            let event = [Event::None, Event::Started, Event::Completed, Event::Stopped][event];
+            let event = [Event::None, Event::Started, Event::Completed, Event::Paused, Event::Stopped][event];
             let request = AnnounceRequest {
                 uploaded_bytes: counts[0], downloaded_bytes: counts[1], left_bytes: counts[2], numwant,
                 ..AnnounceRequest::new(info_hash, peer_id, port, event)
