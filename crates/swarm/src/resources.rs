@@ -2,6 +2,7 @@
 //! of paths. No content is known here, and whoever holds this keeps no content alive.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use anabranch_bittorrent::handshake::peer_id;
 use anabranch_paths::manager::{LinkHealth, ManagerConfig};
 use anabranch_paths::{Endpoint, Scoreboard};
 use anabranch_portmap::Protocol;
-use anabranch_transport::{Identity, InterfaceError, Listener, TcpListener};
+use anabranch_transport::{Identity, InterfaceError, Interfaces, Listener, TcpListener};
 use tokio::sync::Semaphore;
 
 use crate::config::{SessionConfig, SessionError};
@@ -103,13 +104,20 @@ impl Resources {
     /// Listens, and starts the disk threads.
     pub(crate) fn open(config: SessionConfig) -> Result<(Self, Opened), SessionError> {
         let now = Instant::now();
+        let uplinks = match Uplinks::open(&config.paths.interfaces, now) {
+            // There is one way, whichever interface leads to it.
+            _ if config.proxy.is_some() => None,
+            // Where nobody names any, connections go as the system's routes go.
+            Err(InterfaceError::Io(_)) if config.paths.interfaces.is_empty() => None,
+            opened => Some(Rc::new(opened.map_err(SessionError::Interfaces)?)),
+        };
         let mut listeners = Vec::new();
         let mut listening = Vec::new();
         for address in &config.listen {
             let failed = |source| SessionError::Listen { address: *address, source };
-            let listener = TcpListener::bind(*address).map_err(failed)?;
-            listening.push(listener.local_addr().map_err(failed)?);
-            listeners.push(Listener::Tcp(listener));
+            let at = listen(*address, &config.paths.interfaces).map_err(failed)?;
+            listening.extend(at.first().map(TcpListener::local_addr));
+            listeners.extend(at.into_iter().map(Listener::Tcp));
         }
         let links = Rc::<RefCell<LinkHealth>>::default();
         let scion = config.scion.as_ref().map(|scion| {
@@ -120,18 +128,14 @@ impl Resources {
         let beside = if config.keeps_ports_for_ppspp { &[][..] } else { &listening };
         // Behind the SCION socket, whose port it must not take.
         let utp = UtpNet::open(config.utp, beside, config.proxy.as_ref());
+        if let Some(uplinks) = uplinks.as_ref().filter(|uplinks| uplinks.interfaces().is_restricted()) {
+            utp.keep_to(uplinks);
+        }
         if config.utp == Utp::Only {
             // Their ports stay ours over UDP.
             listeners.clear();
         }
         listeners.extend(utp.listeners());
-        let uplinks = match Uplinks::open(&config.paths.interfaces, now) {
-            // There is one way, whichever interface leads to it.
-            _ if config.proxy.is_some() => None,
-            // Where nobody names any, connections go as the system's routes go.
-            Err(InterfaceError::Io(_)) if config.paths.interfaces.is_empty() => None,
-            opened => Some(Rc::new(opened.map_err(SessionError::Interfaces)?)),
-        };
         let ports = Rc::<Ports>::default();
         let leave = Leave::by(&config.paths.interfaces);
         // Datagrams would go past a proxy that does not relay them.
@@ -204,6 +208,33 @@ impl Resources {
     pub(crate) fn tell(&self, event: Event) {
         self.events.tell(event);
     }
+}
+
+/// Listens at `address`. Where that is every address, and the user names the `interfaces` that may be left by, there and within this
+/// machine alone: who calls by another would be answered by it.
+fn listen(address: SocketAddr, interfaces: &[String]) -> io::Result<Vec<TcpListener>> {
+    if interfaces.is_empty() || !address.ip().is_unspecified() {
+        return TcpListener::bind(address).map(|listener| vec![listener]);
+    }
+    let all = Interfaces::new(&[]).map_err(io::Error::other)?;
+    let own = all.list().iter().filter(|interface| interface.loopback).map(|interface| &interface.name);
+    let mut names: Vec<&String> = interfaces.iter().chain(own).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut listeners: Vec<TcpListener> = Vec::new();
+    for name in names {
+        // The first has the system choose a port, where nobody did.
+        let address = listeners.first().map_or(address, TcpListener::local_addr);
+        match TcpListener::bind_to(address, name) {
+            Ok(listener) => listeners.push(listener),
+            // Where the system does not allow that, who calls is let in from anywhere.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && listeners.is_empty() => {
+                return TcpListener::bind(address).map(|listener| vec![listener]);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(listeners)
 }
 
 impl Resources {

@@ -240,6 +240,43 @@ fn with_an_interface_nothing_leaves_by_another() {
 }
 
 #[test]
+fn with_an_interface_callers_are_answered_by_it_alone() {
+    let Some(world) = World::new() else { return };
+    let fixture = must(Fixture::new(Content::Bytes(1 << 20), "1", Maker::Ours, None));
+    let extra = ["--interface", "left", "--dht", "off", "--lsd", "off", "--port-mapping", "off"];
+    let (torrent, data) = (&fixture.torrent, Some(fixture.data.as_path()));
+    let (_share, _) = must(Anabranch::share(torrent, data, "0.0.0.0:7001", Some(&world.host), &extra));
+    // That nobody listens is the system's own word.
+    world.count("\"right\"", "tcp flags & rst == rst accept");
+    must(world.abroad.enter(|| {
+        assert!(is_accepted("10.1.0.2:7001") && !is_accepted("10.2.0.2:7001"));
+        assert!(is_answered("10.1.0.2:7001") && !is_answered("10.2.0.2:7001"));
+        Ok(())
+    }));
+    assert_eq!(world.counted(), 0);
+}
+
+/// Whether a call over TCP is taken that comes from [`ABROAD`], to where the system's routes lead by `right`.
+fn is_accepted(to: &str) -> bool {
+    let to: SocketAddr = to.parse().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((ABROAD, 0).into()).unwrap();
+        matches!(tokio::time::timeout(Duration::from_secs(2), socket.connect(to)).await, Ok(Ok(_)))
+    })
+}
+
+/// The same over uTP: whether anything comes back.
+fn is_answered(to: &str) -> bool {
+    const SYN: [u8; 20] = [0x41, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 1, 0, 0];
+    let socket = UdpSocket::bind((ABROAD, 0)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    socket.send_to(&SYN, to).unwrap();
+    socket.recv(&mut [0; 100]).is_ok()
+}
+
+#[test]
 fn with_a_proxy_nothing_leaves_past_it() {
     let Some(world) = World::new() else { return };
     let fixture = must(Fixture::new(Content::Bytes(1 << 20), "1", Maker::Ours, None));

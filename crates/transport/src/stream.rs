@@ -213,7 +213,7 @@ impl Listener {
     /// Where it listens.
     pub fn local(&self) -> io::Result<Endpoint> {
         match self {
-            Self::Tcp(listener) => listener.local_addr().map(Endpoint::from),
+            Self::Tcp(listener) => Ok(listener.local_addr().into()),
             Self::Utp(endpoint) => Ok(endpoint.local_addr().into()),
             Self::Quic(endpoint) => Ok(endpoint.local()),
         }

@@ -1,19 +1,24 @@
 //! TCP over plain IP.
 
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd};
+use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use anabranch_paths::{Endpoint, Path, PathPeer};
 use tokio::io::Interest;
 
 use crate::error::CONNECT_TIMEOUT;
-use crate::{ConnectError, Proxy, StreamStats, Target, Via};
+use crate::{ConnectError, Interfaces, Proxy, StreamStats, Target, Via};
 
 /// Connections the kernel may hold for us before we accept them.
 const BACKLOG: u32 = 1024;
+/// How often a listener at one interface looks whether that is still the same: the tunnel of a VPN is made anew each time it is up.
+const INTERFACE_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
 /// A TCP connection, bound to the path it was opened on.
 #[derive(Debug)]
@@ -189,27 +194,82 @@ fn leave_by(socket: &tokio::net::TcpSocket, via: &Via) -> io::Result<()> {
 /// Accepts connections.
 #[derive(Debug)]
 pub struct TcpListener {
-    inner: tokio::net::TcpListener,
+    inner: RefCell<Rc<tokio::net::TcpListener>>,
+    address: SocketAddr,
+    interface: Option<BoundInterface>,
+}
+
+/// The interface that a listener is bound to. The kernel goes by its number, and forgets the name.
+#[derive(Debug)]
+struct BoundInterface {
+    name: String,
+    index: Cell<u32>,
 }
 
 impl TcpListener {
     /// Listens on `address`; port 0 lets the system choose.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let inner = Self::listen(address, None)?;
+        Ok(Self { address: inner.local_addr()?, inner: RefCell::new(Rc::new(inner)), interface: None })
+    }
+
+    /// Listens on `address` for those alone who come in by `interface`; what they are answered leaves by it too.
+    ///
+    /// # Errors
+    /// Before Linux 5.7, and in some sandboxes, this takes a privilege.
+    pub fn bind_to(address: SocketAddr, interface: &str) -> io::Result<Self> {
+        let bound = BoundInterface { name: interface.to_owned(), index: Cell::new(index_of(interface).unwrap_or(0)) };
+        let inner = Self::listen(address, Some(interface))?;
+        Ok(Self { address: inner.local_addr()?, inner: RefCell::new(Rc::new(inner)), interface: Some(bound) })
+    }
+
+    fn listen(address: SocketAddr, interface: Option<&str>) -> io::Result<tokio::net::TcpListener> {
         let socket = if address.is_ipv4() { tokio::net::TcpSocket::new_v4() } else { tokio::net::TcpSocket::new_v6() }?;
         // A restart must not wait for the old connections' TIME_WAIT.
         socket.set_reuseaddr(true)?;
+        if let Some(interface) = interface {
+            socket.bind_device(Some(interface.as_bytes()))?;
+        }
         socket.bind(address)?;
-        Ok(Self { inner: socket.listen(BACKLOG)? })
+        socket.listen(BACKLOG)
     }
 
     /// Where it listens.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.inner.local_addr()
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
     }
 
     /// The next connection.
     pub async fn accept(&self) -> io::Result<TcpStream> {
-        let (stream, _) = self.inner.accept().await?;
-        TcpStream::new(stream)
+        loop {
+            let inner = Rc::clone(&self.inner.borrow());
+            let pause = async {
+                match &self.interface {
+                    Some(_) => tokio::time::sleep(INTERFACE_LOOKED_AT_EVERY).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                accepted = inner.accept() => return TcpStream::new(accepted?.0),
+                () = pause => self.follow_interface(),
+            }
+        }
     }
+
+    /// Listens anew where an interface of the same name has come in place of the one that it was bound to.
+    fn follow_interface(&self) {
+        let Some(bound) = &self.interface else { return };
+        let Some(index) = index_of(&bound.name).filter(|index| *index != bound.index.get()) else { return };
+        // What fails now is tried again.
+        if let Ok(inner) = Self::listen(self.address, Some(&bound.name)) {
+            bound.index.set(index);
+            self.inner.replace(Rc::new(inner));
+        }
+    }
+}
+
+/// The number that the system gives an interface.
+fn index_of(name: &str) -> Option<u32> {
+    let interfaces = Interfaces::new(&[name.to_owned()]).ok()?;
+    interfaces.list().first().map(|interface| interface.index)
 }

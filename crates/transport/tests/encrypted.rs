@@ -19,7 +19,7 @@ impl StreamCipher for Counting {
 
 async fn pair() -> (Stream, Stream) {
     let listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = listener.local_addr().unwrap();
+    let address = listener.local_addr();
     let (called, caller) = tokio::join!(listener.accept(), TcpStream::connect(address.into(), None));
     let over = |stream: TcpStream, receive, send| -> Stream {
         EncryptedStream::new(stream.into(), Box::new(Counting(receive)), Box::new(Counting(send))).into()

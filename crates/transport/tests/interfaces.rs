@@ -102,7 +102,7 @@ fn only_interfaces_with_a_route_lead_to_a_peer() {
 #[tokio::test]
 async fn a_way_on_this_machine_connects_and_its_path_is_the_candidates() {
     let listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let at = listener.local_addr().unwrap();
+    let at = listener.local_addr();
     let interfaces = Interfaces::new(&[]).unwrap();
     let [way] = &interfaces.candidates(&[at])[..] else { panic!("one way") };
     let stream = TcpStream::connect(at.into(), Some(&way.via)).await.unwrap();

@@ -40,7 +40,7 @@ use crate::net::leave::Leave;
 use crate::net::ports::Ports;
 use crate::net::scion::ScionNet;
 use crate::net::uplinks::Uplinks;
-use crate::net::utp::UtpNet;
+use crate::net::utp::{UtpNet, keep_to};
 
 use entry::Entry;
 use homes::Homes;
@@ -134,6 +134,9 @@ impl DhtNode {
         let mut open = |address: &SocketAddr| {
             utp.beside(*address).or_else(|| {
                 let port = UtpEndpoint::bind(SocketAddr::new(address.ip(), 0), false).ok()?;
+                if let Some(uplinks) = around.uplinks.as_ref().filter(|uplinks| uplinks.interfaces().is_restricted()) {
+                    keep_to(&port, uplinks);
+                }
                 own_ports.push(Rc::clone(&port));
                 Some(port)
             })

@@ -52,6 +52,13 @@ impl Uplinks {
         self.interfaces.borrow()
     }
 
+    /// The number of the interface that has this address.
+    pub(crate) fn index_of(&self, address: IpAddr) -> Option<u32> {
+        let interfaces = self.interfaces.borrow();
+        let has = |interface: &&LocalInterface| interface.addresses.iter().any(|own| own.ip == address);
+        interfaces.list().iter().find(has).map(|interface| interface.index)
+    }
+
     /// How to leave for `remote` over `path`; `None` where that is possible no more.
     pub(crate) fn via(&self, remote: SocketAddr, path: &Path) -> Option<Via> {
         let candidates = self.interfaces.borrow().candidates(&[remote]);

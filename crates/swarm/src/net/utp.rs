@@ -16,6 +16,7 @@ use anabranch_transport::{ConnectError, Listener, Proxy, Stream, UtpEndpoint, Ut
 use tokio::task::JoinSet;
 
 use crate::net::race::BEGUN_APART;
+use crate::net::uplinks::Uplinks;
 
 /// How long uTP is tried where TCP is refused: two calls. Somebody is there, who mostly speaks both or neither.
 const AFTER_REFUSAL: Duration = Duration::from_secs(2);
@@ -45,6 +46,12 @@ pub(crate) struct UtpNet {
     relayed: Option<Rc<UtpEndpoint>>,
 }
 
+/// Hears those alone who come to an address of these uplinks, or from this machine, and answers by the uplink.
+pub(crate) fn keep_to(endpoint: &UtpEndpoint, uplinks: &Rc<Uplinks>) {
+    let uplinks = Rc::clone(uplinks);
+    endpoint.set_admits(move |local| if local.is_loopback() { Some(0) } else { uplinks.index_of(local) });
+}
+
 impl UtpNet {
     /// Opens the sockets beside `listening`, as far as their ports are free: another program that has one is who callers over UDP mean to
     /// reach, then. Where connections go through a `proxy`, ours go over uTP as far as it relays datagrams.
@@ -65,6 +72,14 @@ impl UtpNet {
             dialling.extend(listening.iter().filter(|endpoint| is_anywhere(endpoint)).cloned());
         }
         Self { mode, listening, dialling, relayed }
+    }
+
+    /// Hears those alone who come to an address of these uplinks, or from this machine, and answers by the uplink.
+    pub(crate) fn keep_to(&self, uplinks: &Rc<Uplinks>) {
+        // What is behind a proxy has one way.
+        for endpoint in self.listening.iter().chain(&self.dialling).filter(|endpoint| !endpoint.is_relayed()) {
+            keep_to(endpoint, uplinks);
+        }
     }
 
     /// The socket beside the listener at `address`.

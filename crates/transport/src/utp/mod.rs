@@ -58,10 +58,13 @@ pub struct UtpEndpoint {
     incoming: Notify,
     emptied: Notify,
     other: RefCell<Option<Other>>,
+    admits: RefCell<Option<Admits>>,
 }
 
 /// Takes what is no uTP: where it came from, the address of ours that it came to, and its bytes.
 type Other = Box<dyn Fn(SocketAddr, Option<IpAddr>, &[u8])>;
+/// Whether what comes to one of our addresses is heard, and the number of the interface by which it is answered; 0: any.
+type Admits = Box<dyn Fn(IpAddr) -> Option<u32>>;
 
 struct State {
     core: anabranch_utp::Endpoint,
@@ -115,13 +118,19 @@ impl UtpEndpoint {
         // SAFETY: the socket owns its descriptor, gives the same one each time, and keeps it open as long as it is.
         let io = unsafe { AsyncFd::register(socket) }.map_err(|error| error.into_parts().1)?;
         let (wake, incoming, emptied) = (Notify::new(), Notify::new(), Notify::new());
-        let (state, other) = (RefCell::new(state), RefCell::default());
-        Ok(Rc::new(Self { io, relay, state, wake, incoming, emptied, other }))
+        let (state, other, admits) = (RefCell::new(state), RefCell::default(), RefCell::default());
+        Ok(Rc::new(Self { io, relay, state, wake, incoming, emptied, other, admits }))
     }
 
     /// Has `other` take what comes and is no uTP. It must not keep this endpoint.
     pub fn set_other(&self, other: impl Fn(SocketAddr, Option<IpAddr>, &[u8]) + 'static) {
         *self.other.borrow_mut() = Some(Box::new(other));
+    }
+
+    /// Has what comes be heard only where `admits` says so of the address of ours that it came to, and be answered by the interface of the
+    /// number that it says, or by any where that is 0.
+    pub fn set_admits(&self, admits: impl Fn(IpAddr) -> Option<u32> + 'static) {
+        *self.admits.borrow_mut() = Some(Box::new(admits));
     }
 
     /// Sends a datagram that is no uTP, by the uplink that `via` names. What the system does not take now is lost, as the network might
@@ -287,14 +296,19 @@ impl UtpEndpoint {
     fn receive(&self, batch: &mut RecvBatch) -> io::Result<()> {
         self.io.get_ref().recv(batch)?;
         let now = Instant::now();
-        let other = self.other.borrow();
+        let (other, admits) = (self.other.borrow(), self.admits.borrow());
         let core = &mut self.state.borrow_mut().core;
         for message in batch.iter().filter(|message| !message.truncated) {
+            let interface = match (&*admits, message.local) {
+                (Some(admits), Some(local)) => admits(local.to_canonical()),
+                _ => Some(0),
+            };
+            let Some(interface) = interface else { continue };
             for datagram in message.segments() {
                 let direct = Some((message.from, datagram));
                 let relayed = self.relay.as_ref().map_or(direct, |relay| relay.unpack(message.from, datagram));
                 let Some((remote, datagram)) = relayed else { continue };
-                let route = Route { remote, local: message.local, interface: 0 };
+                let route = Route { remote, local: message.local, interface };
                 if !core.datagram(now, route, datagram)
                     && let Some(other) = &*other
                 {
