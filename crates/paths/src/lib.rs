@@ -40,6 +40,7 @@ pub mod manager;
 mod overlap;
 mod path;
 mod policy;
+mod resource;
 mod scion;
 mod scoreboard;
 pub mod select;

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::PathId;
-use crate::select::Resource;
+use crate::resource::Resource;
 
 /// Length of a slot: several round trips of most paths, short enough to follow cross traffic within two seconds.
 pub const SLOT: Duration = Duration::from_millis(500);

@@ -1,4 +1,5 @@
-//! Crates whose folders stand in layers: a folder uses those below it, and never, by whatever way round, those above.
+//! Crates whose folders stand in layers: a folder uses those below it, and never, by whatever way round, those above. The files at the top
+//! of a crate are one folder each, but for those that are two halves of one idea.
 //!
 //! `cargo test -p anabranch-testbed --test layers -- --nocapture` prints which folder uses which.
 
@@ -15,7 +16,8 @@ type Uses = BTreeMap<String, BTreeSet<String>>;
 #[test]
 fn no_folder_uses_one_above_it() {
     for name in CRATES {
-        let uses = uses(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src"));
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
+        let uses = joined(uses(&root), |name| root.join(name).with_extension("rs").exists());
         println!("{name}:");
         for layer in layers(&uses).unwrap_or_else(|circle| panic!("{name}: these use each other: {circle:?}")) {
             for folder in layer {
@@ -36,6 +38,9 @@ fn circles_are_found() {
     let names = names("use crate::a::B;\nfn f() { crate::c::g(); } // crate::d\nuse crate::{e, f::G};", 1);
     assert_eq!(names, ["a", "c", "e", "f"]);
     assert_eq!(super_names("use super::super::a; use super::b;", 2), ["a"]);
+    let at_root = at_root("pub use a::{\n    B, C as D,\n};\npub(crate) use e::f::G;");
+    let at_root: Vec<(&str, &str)> = at_root.iter().map(|(name, folder)| (name.as_str(), folder.as_str())).collect();
+    assert_eq!(at_root, [("B", "a"), ("D", "a"), ("G", "e")]);
 }
 
 /// Folders from below; or those that no order has.
@@ -56,15 +61,59 @@ fn layers(uses: &Uses) -> Result<Vec<Vec<String>>, Vec<String>> {
     Ok(layers)
 }
 
+/// Files at the top that use each other, by whatever way round among such files, as one.
+fn joined(mut uses: Uses, is_file: impl Fn(&str) -> bool) -> Uses {
+    let of_files: Uses = uses
+        .iter()
+        .filter(|(name, _)| is_file(name))
+        .map(|(name, used)| (name.clone(), used.iter().filter(|used| is_file(used)).cloned().collect()))
+        .collect();
+    let reached = |from: &String| {
+        let (mut reached, mut left) = (BTreeSet::new(), vec![from.clone()]);
+        while let Some(next) = left.pop() {
+            left.extend(of_files[&next].iter().filter(|used| reached.insert((*used).clone())).cloned());
+        }
+        reached
+    };
+    let reached: Uses = of_files.keys().map(|name| (name.clone(), reached(name))).collect();
+    for name in of_files.keys() {
+        let halves: Vec<&String> = reached[name].iter().filter(|other| reached[*other].contains(name)).collect();
+        let Some(first) = halves.first().filter(|first| **first < name) else { continue };
+        let of_other = uses.remove(name).unwrap();
+        uses.get_mut(*first).unwrap().extend(of_other);
+        for used in uses.values_mut().filter(|used| used.contains(name)) {
+            used.remove(name);
+            used.insert((*first).clone());
+        }
+    }
+    uses.iter_mut().for_each(|(name, used)| _ = used.remove(name));
+    uses
+}
+
 fn uses(root: &Path) -> Uses {
     let mut uses = Uses::new();
     collect(root, &mut Vec::new(), &mut uses);
     let folders: BTreeSet<String> = uses.keys().cloned().collect();
+    let at_root = at_root(&fs::read_to_string(root.join("lib.rs")).unwrap());
     for (folder, used) in &mut uses {
-        // What is no folder is something that the crate's root names.
-        used.retain(|name| folders.contains(name) && name != folder);
+        let named = used.iter().filter_map(|name| folders.get(name).or_else(|| at_root.get(name)).cloned());
+        *used = named.filter(|name| folders.contains(name) && name != folder).collect();
     }
     uses
+}
+
+/// Which folder has what the crate's root names.
+fn at_root(source: &str) -> BTreeMap<String, String> {
+    let mut at_root = BTreeMap::new();
+    for statement in source.split("use ").skip(1).filter_map(|rest| rest.split_once(';')).map(|(path, _)| path) {
+        let (folder, names) = statement.split_once("::").unwrap_or((statement, ""));
+        let names = names.rsplit_once('{').map_or(names, |(_, names)| names.trim_end_matches('}'));
+        for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            let name = name.rsplit("::").next().unwrap().rsplit(" as ").next().unwrap();
+            at_root.insert(name.to_owned(), folder.trim().to_owned());
+        }
+    }
+    at_root
 }
 
 /// Reads the sources below a folder, those of tests left out.

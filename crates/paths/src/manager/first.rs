@@ -3,14 +3,14 @@
 //! The selector that chooses all others says which way it takes, too, as one more path beside those in use; each attempt that fails
 //! takes the next.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::{FAILURES_MAX, IpCandidate, LinkHealth, PathManager};
-use crate::select::{Candidate, Resource, Selector};
-use crate::{Endpoint, ScionAddr, ScionPath, Scoreboard};
+use crate::select::{Candidate, Selector};
+use crate::{Endpoint, Path, PathId, PathState, ScionAddr, ScionPath, Scoreboard};
 
 /// How to leave for a peer over plain IP, when nobody is met there yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +64,10 @@ impl PathManager {
     ) -> Option<Arc<ScionPath>> {
         let is_left = |path: &&Arc<ScionPath>| tried.iter().all(|other| other.id() != path.id());
         let left: Vec<&Arc<ScionPath>> = paths.iter().filter(is_left).collect();
-        let working: Vec<_> = left.iter().copied().filter(|path| !links.is_down(path, now)).collect();
+        let is_down = |path: &Arc<ScionPath>| links.is_down(path, now) || board.is_down(path.id());
+        let working: Vec<_> = left.iter().copied().filter(|path| !is_down(path)).collect();
         let candidates = if working.is_empty() { left } else { working };
-        let order = self.rank(&candidates, board);
+        let order = self.rank(address, &candidates, board);
         let place = match tried.is_empty() {
             true => order[self.failures(Endpoint::Scion(address)).checked_rem(order.len())?],
             false => {
@@ -111,28 +112,19 @@ impl PathManager {
     }
 
     /// The places of `paths`, in the order in which the selector would take them as one more path beside those in use.
-    fn rank(&self, paths: &[&Arc<ScionPath>], board: &Scoreboard) -> Vec<usize> {
-        let mut load: HashMap<Resource, f64> = HashMap::new();
-        for conn in self.conns.values().filter(|conn| conn.down.is_none()) {
-            for resource in Candidate::new(0, &conn.path).resources {
-                *load.entry(resource).or_default() += 1.0;
-            }
-        }
-        let overlap = |path: &Arc<ScionPath>| -> f64 {
-            let resources = path.interfaces.iter().copied().map(Resource::Interface);
-            resources
-                .map(|at| {
-                    board.overlap_weight(&at) * (load.get(&at).copied().unwrap_or(0.0) + self.third_party.of(&at))
-                })
-                .sum()
+    fn rank(&self, address: ScionAddr, paths: &[&Arc<ScionPath>], board: &Scoreboard) -> Vec<usize> {
+        let remote = address.host.ip();
+        let local = self.config.scion_host.unwrap_or(remote);
+        let candidate = |(place, path): (usize, &&Arc<ScionPath>)| {
+            let path = Path::scion(local, remote, Arc::clone(path));
+            let handshake = self.handshakes.get(&path.id()).copied();
+            Candidate { place, handshake, ..Candidate::new(0, &path) }
         };
-        let selector = self.config.selector.unwrap_or_default();
-        let mut order: Vec<(usize, usize, f64)> = Vec::new();
-        for (place, path) in paths.iter().enumerate() {
-            let hops = if selector == Selector::Shortest { path.hop_count() } else { 0 };
-            order.push((place, hops, if self.spreads() { overlap(path) } else { 0.0 }));
-        }
-        order.sort_by(|one, other| one.1.cmp(&other.1).then(one.2.total_cmp(&other.2)).then(one.0.cmp(&other.0)));
-        order.into_iter().map(|(place, ..)| place).collect()
+        let candidates: Vec<Candidate> = paths.iter().enumerate().map(candidate).collect();
+        let active = self.conns.values().filter(|conn| conn.down.is_none() && conn.state == PathState::Active);
+        // Two connections over one path are in the way of others once.
+        let in_use: BTreeMap<PathId, &Path> = active.map(|conn| (conn.path.id(), &conn.path)).collect();
+        let in_use: Vec<Candidate> = in_use.into_values().map(|path| Candidate::new(1, path)).collect();
+        self.config.selector.unwrap_or_default().rank(&candidates, &in_use, board, &self.third_party)
     }
 }

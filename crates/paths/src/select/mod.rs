@@ -21,7 +21,7 @@ mod capacity_tests;
 mod disjoint;
 mod numbered;
 mod race;
-mod resource;
+mod rank;
 mod simple;
 #[cfg(test)]
 mod tests;
@@ -30,8 +30,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-pub use resource::Resource;
-
+pub use crate::resource::Resource;
 use crate::{Path, PathId, Scoreboard};
 
 /// Candidates that one selection considers: 200 peers with 50 paths each, and as many again. What is beyond is left, said so.

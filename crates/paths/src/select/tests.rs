@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::*;
+use crate::scoreboard::ThirdPartyLoad;
 use crate::{Interface, IsdAs};
 
 const TOPOLOGIES: u64 = 2000;
@@ -65,6 +66,61 @@ fn per_peer(candidates: &[Candidate], chosen: &[usize]) -> HashMap<u64, usize> {
     let mut counts: HashMap<u64, usize> = candidates.iter().map(|candidate| (candidate.peer, 0)).collect();
     chosen.iter().for_each(|&index| *counts.get_mut(&candidates[index].peer).unwrap() += 1);
     counts
+}
+
+/// A peer that nobody has met gets the path that it would get if it was chosen for.
+#[test]
+fn the_first_path_is_the_one_that_would_be_chosen() {
+    for seed in 0..TOPOLOGIES {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut board = Scoreboard::default();
+        let mut candidates: Vec<Candidate> = (0..rng.u64(1..10))
+            .map(|number| {
+                let resources: Vec<u16> = (0..rng.u16(1..5)).map(|layer| layer * 100 + rng.u16(0..4)).collect();
+                let handshake = rng.bool().then(|| Duration::from_millis(rng.u64(1..50)));
+                let claim = |_| if seed % 2 == 0 { Some(rng.u64(1..9) * 1000) } else { None };
+                let claims_kbps = resources.iter().map(claim).collect();
+                Candidate { handshake, claims_kbps, ..candidate(1, number, &resources) }
+            })
+            .collect();
+        // Where all else is equal the lookup's order counts here, and there the path's name: as if it listed the shortest first.
+        let mut names: Vec<PathId> = candidates.iter().map(|candidate| candidate.path).collect();
+        names.sort_unstable();
+        candidates.sort_by_key(|candidate| candidate.hops);
+        for (place, (candidate, name)) in candidates.iter_mut().zip(names).enumerate() {
+            (candidate.place, candidate.path) = (place, name);
+        }
+        let foreign: Vec<(Resource, u32)> = (0..3).map(|_| (resource(rng.u16(0..4)), rng.u32(1..4))).collect();
+        board.set_third_party_load(foreign.clone());
+        let others = ThirdPartyLoad::new(foreign);
+        rng.shuffle(&mut candidates);
+        for selector in Selector::ALL {
+            let selection = selector.select(&candidates, &board, Budget { connections: 1, per_peer: 1 });
+            let ranked = selector.rank(&candidates, &[], &board, &others);
+            assert_eq!(selection.chosen().next(), ranked.first().copied(), "seed {seed}, {selector}");
+            let mut all = ranked;
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..candidates.len()), "seed {seed}, {selector}");
+        }
+    }
+}
+
+/// Beside a path in use the one that shares least comes first, or by the claims of the ASes the one with most room left.
+#[test]
+fn the_first_path_is_chosen_beside_those_in_use() {
+    let (board, others) = (Scoreboard::default(), ThirdPartyLoad::default());
+    let mut paths = [candidate(1, 0, &[1, 2]), candidate(1, 1, &[3, 4]), candidate(1, 2, &[1, 4])];
+    let in_use = [candidate(2, 0, &[1, 2])];
+    assert_eq!(Selector::Disjoint.rank(&paths, &in_use, &board, &others), [1, 2, 0]);
+    assert_eq!(Selector::DisjointPaper.rank(&paths, &in_use, &board, &others), [1, 0, 2]);
+    assert_eq!(Selector::Shortest.rank(&paths, &in_use, &board, &others), [0, 1, 2]);
+    for path in &mut paths {
+        path.claims_kbps = path.resources.iter().map(|at| Some(if *at == resource(3) { 10 } else { 1000 })).collect();
+    }
+    // The one in use fills what it passes; of the others' room 10 is more than none.
+    assert_eq!(Selector::Disjoint.rank(&paths, &in_use, &board, &others), [1, 2, 0]);
+    let narrow = [Candidate { claims_kbps: vec![Some(100), None], ..in_use[0].clone() }];
+    assert_eq!(Selector::Disjoint.rank(&paths, &narrow, &board, &others), [2, 0, 1], "900 are left, and 10");
 }
 
 #[test]
