@@ -18,6 +18,8 @@
 //!
 //! What is not here: how contents move (the session), and how a session is set up (the command line).
 
+#![forbid(unsafe_code)]
+
 mod api;
 pub mod client;
 mod door;

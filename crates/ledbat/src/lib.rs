@@ -12,6 +12,8 @@
 //!   fills the queue is noticed by its delay, so it still yields; where a queue is full below the target, the target is a part
 //!   of what it holds, for the same reason.
 
+#![forbid(unsafe_code)]
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 

@@ -34,6 +34,8 @@
 //! | `epoch` | whether the router began anew |
 //! | `xml` | the text of elements, and no more of XML |
 
+#![forbid(unsafe_code)]
+
 mod epoch;
 mod igd;
 mod mapper;

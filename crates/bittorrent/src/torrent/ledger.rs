@@ -38,7 +38,7 @@ pub(super) enum TakenBack {
 }
 
 /// A block that counted.
-struct ServedTrees {
+struct FinishedBlock {
     completes_piece: bool,
     /// Who was asked for blocks of it too, be it over the same connection.
     copies: Vec<(ConnId, BlockRef)>,
@@ -57,7 +57,7 @@ impl Torrent {
     pub fn block_finished(&mut self, arriving: Arriving, now: Instant, keep: impl FnOnce(BlockRange) -> bool) -> bool {
         let range = arriving.range();
         let Some(mut ledger) = self.ledger(arriving.conn()) else { return false };
-        let Some(ServedTrees { completes_piece, copies }) = ledger.finish(arriving, now, keep) else {
+        let Some(FinishedBlock { completes_piece, copies }) = ledger.finish(arriving, now, keep) else {
             self.stats.wasted_bytes += u64::from(range.len);
             return false;
         };
@@ -117,7 +117,7 @@ impl Ledger<'_> {
         arriving: Arriving,
         now: Instant,
         keep: impl FnOnce(BlockRange) -> bool,
-    ) -> Option<ServedTrees> {
+    ) -> Option<FinishedBlock> {
         let (id, range) = (self.id, arriving.range());
         let conn = &mut *self.conn;
         conn.rejected = 0;
@@ -135,7 +135,7 @@ impl Ledger<'_> {
             }
             return None;
         }
-        let mut kept = ServedTrees { completes_piece: false, copies: Vec::new() };
+        let mut kept = FinishedBlock { completes_piece: false, copies: Vec::new() };
         for block in blocks_of(range) {
             match picker.received(id, block) {
                 Received::First { also_requested_from, piece_complete } => {

@@ -149,8 +149,8 @@ impl Transfer for TorrentHandle {
                 state.core.leaves_ready(piece, &hashes);
                 state.pump(now);
             }
-            Reply::Looked { piece, readable, .. } => state.looked(piece, readable, now),
-            Reply::Kept { .. } | Reply::Advised { .. } => {}
+            Reply::Reread { piece, readable, .. } => state.reread(piece, readable, now),
+            Reply::LayersKept { .. } | Reply::Advised { .. } => {}
             Reply::Panicked { .. } => state.panicked(now),
         }
     }

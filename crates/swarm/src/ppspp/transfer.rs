@@ -180,7 +180,7 @@ impl Transfer for Handle {
             Reply::Spilled(spilled) => state.spilled(spilled, now),
             Reply::Warmed { .. } => state.warmed(),
             Reply::Panicked { .. } => state.panicked(),
-            Reply::Leaves { .. } | Reply::Looked { .. } | Reply::Kept { .. } | Reply::Advised { .. } => {}
+            Reply::Leaves { .. } | Reply::Reread { .. } | Reply::LayersKept { .. } | Reply::Advised { .. } => {}
         }
     }
 

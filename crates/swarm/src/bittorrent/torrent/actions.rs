@@ -128,7 +128,7 @@ impl TorrentDriver {
             if let Some(resume) = resume {
                 let _ = resume.keep_layers(layers);
             }
-            Reply::Kept { content: torrent }
+            Reply::LayersKept { content: torrent }
         });
     }
 

@@ -62,13 +62,13 @@ impl TorrentDriver {
             self.resources.disk.run(torrent, move || {
                 let is_restored = || have.is_some_and(|have| is_restored(&storage, &layers, &have, piece));
                 let readable = spill::read(&storage, piece, |_| {}).is_ok() && is_restored();
-                Reply::Looked { content: torrent, piece, readable }
+                Reply::Reread { content: torrent, piece, readable }
             });
         }
     }
 
     /// A piece that could not be sent was looked at again.
-    pub(crate) fn looked(&mut self, piece: u32, readable: bool, now: Instant) {
+    pub(crate) fn reread(&mut self, piece: u32, readable: bool, now: Instant) {
         if readable {
             self.unreadable.retain(|other| *other != piece);
             self.storage_works(now);

@@ -50,14 +50,14 @@ pub struct FolderOptions {
     pub preallocate: Preallocate,
 }
 
-/// OnConflicts of names that are others here: as written, and as they are, and of how many these are the first.
-type OnConflicts = Box<dyn Fn(&[(PathBuf, PathBuf)], usize) + Send + Sync>;
+/// Told of names that are others here: as written, and as they are, and of how many these are the first.
+type OnRenamed = Box<dyn Fn(&[(PathBuf, PathBuf)], usize) + Send + Sync>;
 
 /// Receives everything that is offered into one folder.
 pub struct Folder {
     path: PathBuf,
     options: FolderOptions,
-    told: OnConflicts,
+    told: OnRenamed,
 }
 
 impl Folder {

@@ -62,13 +62,13 @@ pub(crate) enum Reply {
         /// One a block.
         hashes: Vec<Sha256Digest>,
     },
-    /// What helps the next start was written, or could not be.
-    Kept {
+    /// Piece layers, and metadata of a magnet link, were written for the next start, or could not be.
+    LayersKept {
         /// Whose it is.
         content: ContentId,
     },
-    /// A piece that could not be sent was looked at again.
-    Looked {
+    /// A piece that could not be sent was read again.
+    Reread {
         /// Whose it is.
         content: ContentId,
         /// The piece.
@@ -92,8 +92,8 @@ impl Reply {
             Self::Warmed { content, .. }
             | Self::Advised { content }
             | Self::Leaves { content, .. }
-            | Self::Looked { content, .. }
-            | Self::Kept { content }
+            | Self::Reread { content, .. }
+            | Self::LayersKept { content }
             | Self::Panicked { content } => *content,
         }
     }

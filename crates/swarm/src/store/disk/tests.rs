@@ -368,7 +368,7 @@ fn count_tasks(disk: &Disk, tasks: usize) -> Arc<AtomicUsize> {
         let done = Arc::clone(&done);
         disk.run(ID, move || {
             done.fetch_add(1, Ordering::Relaxed);
-            Reply::Kept { content: ID }
+            Reply::LayersKept { content: ID }
         });
     }
     done
@@ -394,7 +394,7 @@ fn answers_that_nobody_takes_hold_up_the_threads_and_nobody_else() {
     let more = count_tasks(&disk, 50);
     assert_eq!((done.load(Ordering::Relaxed), more.load(Ordering::Relaxed)), (REPLIES_MAX + 3, 0));
     for _ in 0..tasks + 50 {
-        assert!(matches!(scene.answer(), Reply::Kept { .. }));
+        assert!(matches!(scene.answer(), Reply::LayersKept { .. }));
     }
     assert_eq!((done.load(Ordering::Relaxed), more.load(Ordering::Relaxed)), (tasks, 50));
     drop(disk);
