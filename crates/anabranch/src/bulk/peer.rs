@@ -51,6 +51,8 @@ pub(crate) struct Peer {
     pub end: Option<End>,
     /// Nothing moves since then, and why.
     waiting: Option<(Instant, String)>,
+    /// It is room on our disk that is waited for.
+    lacks_room: bool,
     told: HashSet<String>,
 }
 
@@ -67,20 +69,23 @@ impl Peer {
             progress: None,
             end: None,
             waiting: Some((now, "it does not answer".to_owned())),
+            lacks_room: false,
             told: HashSet::new(),
         }
     }
 
-    /// Nothing moves; whether that is news.
-    pub(crate) fn waits(&mut self, why: &str, now: Instant) -> bool {
-        let since = self.waiting.as_ref().map_or(now, |(since, _)| *since);
+    /// Nothing moves, for want of room on our disk or for another reason; whether that is news.
+    pub(crate) fn waits(&mut self, why: &str, lacks_room: bool, now: Instant) -> bool {
+        // Who waited for us is not the one who is lost since then.
+        let is_same = std::mem::replace(&mut self.lacks_room, lacks_room) == lacks_room;
+        let since = self.waiting.as_ref().filter(|_| is_same).map_or(now, |(since, _)| *since);
         self.waiting = Some((since, why.to_owned()));
         self.told.len() < CAUSES_MAX && self.told.insert(why.to_owned())
     }
 
     /// It moves. Whether that is to be told, as somebody heard that it did not.
     pub(crate) fn moves(&mut self) -> bool {
-        self.waiting = None;
+        (self.waiting, self.lacks_room) = (None, false);
         !std::mem::take(&mut self.told).is_empty()
     }
 
@@ -95,9 +100,13 @@ impl Peer {
         since.is_some_and(|(since, _)| now.saturating_duration_since(*since) >= SILENCE_MAX)
     }
 
-    /// Why it is given up, if it has been waited for as long as the user has patience.
+    /// Why it is given up, if it has been waited for as long as the user has patience. Room on our own disk is the user's to make: without
+    /// a word of his it is waited for however long that takes.
     pub(crate) fn gives_up(&self, patience: Option<Duration>, now: Instant) -> Option<String> {
         let (since, why) = self.waiting.as_ref().filter(|_| self.end.is_none())?;
+        if patience.is_none() && self.lacks_room {
+            return None;
+        }
         let max = patience.unwrap_or(if self.key.is_none() { NEVER_MET_MAX } else { LOST_MAX });
         (now.saturating_duration_since(*since) >= max)
             .then(|| format!("{why}; given up after {} (--give-up)", units::duration(max)))
@@ -235,11 +244,25 @@ mod tests {
         assert!(peer.gives_up(None, now + NEVER_MET_MAX).unwrap().contains("after 30s"));
         peer.key = Some(NodeId::from_bytes([1; 32]));
         assert!(!peer.moves() && peer.gives_up(None, now + LOST_MAX).is_none());
-        assert!(peer.waits("nobody", now) && !peer.waits("nobody", now + Duration::from_secs(9)));
-        assert!(peer.waits("the link is down", now));
+        assert!(peer.waits("nobody", false, now) && !peer.waits("nobody", false, now + Duration::from_secs(9)));
+        assert!(peer.waits("the link is down", false, now));
         assert!(peer.gives_up(None, now + LOST_MAX - Duration::from_millis(1)).is_none());
         assert!(peer.gives_up(None, now + LOST_MAX).unwrap().starts_with("the link is down; given up after 10m00s"));
         assert!(peer.gives_up(Some(Duration::from_secs(5)), now + Duration::from_secs(5)).is_some());
-        assert!(peer.moves() && !peer.moves() && peer.waits("nobody", now));
+        assert!(peer.moves() && !peer.moves() && peer.waits("nobody", false, now));
+    }
+
+    #[test]
+    fn room_on_our_own_disk_is_waited_for_however_long_that_takes() {
+        let now = Instant::now();
+        let mut peer = Peer::new("a".to_owned(), now);
+        peer.key = Some(NodeId::from_bytes([1; 32]));
+        let day = now + Duration::from_secs(86_400);
+        assert!(!peer.moves() && peer.waits("no room", true, now) && !peer.waits("no room", true, day));
+        assert!(peer.gives_up(None, day).is_none());
+        assert!(peer.gives_up(Some(Duration::from_secs(60)), day).is_some());
+        // Who is lost then is waited for from then on.
+        assert!(peer.waits("nobody", false, day) && peer.gives_up(None, day + Duration::from_secs(1)).is_none());
+        assert!(peer.gives_up(None, day + LOST_MAX).is_some());
     }
 }

@@ -452,8 +452,8 @@ impl Watch {
     }
 
     fn on_waiting(&mut self, id: PeerId, what: &Waiting, now: Instant) -> Result<(), Failure> {
-        let reason = what.to_string();
-        match self.peers.get_mut(&id).is_some_and(|peer| peer.end.is_none() && peer.waits(&reason, now)) {
+        let (reason, lacks_room) = (what.to_string(), matches!(what, Waiting::Room(_)));
+        match self.peers.get_mut(&id).is_some_and(|peer| peer.end.is_none() && peer.waits(&reason, lacks_room, now)) {
             true => self.report(id, "waiting", json!({ "reason": reason }), &reason),
             false => Ok(()),
         }
