@@ -328,7 +328,8 @@ fn create_writes_what_makers_of_torrents_expect() {
         "--private",
         "--no-date",
     ];
-    let (code, text, stderr) = run(dir.path(), &[&["create", "tree", "--json"][..], &flags].concat());
+    let hybrid = ["create", "tree", "--version", "hybrid"];
+    let (code, text, stderr) = run(dir.path(), &[&hybrid[..], &["--json"], &flags].concat());
     assert_eq!(code, 0, "{stderr}");
     let made = json(&text);
     let shown = json(&run(dir.path(), &["show", "tree.torrent", "--json"]).1);
@@ -344,11 +345,16 @@ fn create_writes_what_makers_of_torrents_expect() {
     let v1 = made["magnet_v1"].as_str().unwrap();
     assert!(v1.contains("urn:btih:") && !v1.contains("urn:btmh:"));
     assert_eq!(shown["magnet_v1"], v1);
-    let (_, magnet, stderr) = run(dir.path(), &["create", "tree", "--force"]);
+    let v2 = made["magnet_v2"].as_str().unwrap();
+    assert!(v2.contains("urn:btmh:") && !v2.contains("urn:btih:"));
+    assert_eq!(shown["magnet_v2"], v2);
+    let (_, magnet, stderr) = run(dir.path(), &[&hybrid[..], &["--force"]].concat());
     assert!(stderr.contains("such as rtorrent: magnet:?xt=urn:btih:") && magnet.lines().count() == 1, "{stderr}");
     let (_, text, _) = run(dir.path(), &["show", "tree.torrent"]);
     assert!(text.contains("magnet v1     magnet:?xt=urn:btih:"), "{text}");
-    let (_, _, stderr) = run(dir.path(), &["create", "tree", "--force", "--version", "1"]);
+    // What nobody asked for otherwise is read by every client.
+    let (_, magnet, stderr) = run(dir.path(), &["create", "tree", "--force"]);
+    assert!(magnet.contains("urn:btih:") && !magnet.contains("urn:btmh:"), "{magnet}");
     assert!(!stderr.contains("rtorrent"), "{stderr}");
     // Other tags and times make other torrents.
     let hash = |flags: &[&str]| {

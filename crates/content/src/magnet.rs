@@ -101,6 +101,12 @@ impl Magnet {
         Some(Self { hashes, ..self.clone() })
     }
 
+    /// The same of its v2 half.
+    pub fn v2_only(&self) -> Option<Self> {
+        let hashes = self.hashes.v1.and(self.hashes.v2).map(|_| InfoHashes { v1: None, ..self.hashes })?;
+        Some(Self { hashes, ..self.clone() })
+    }
+
     fn set(&mut self, key: &str, value: &str) -> Result<(), MagnetError> {
         match key {
             "xt" => self.set_topic(value)?,

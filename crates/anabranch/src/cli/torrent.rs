@@ -14,9 +14,9 @@ use crate::units::Size;
 /// Flags about how a torrent is made.
 #[derive(Debug, Args)]
 pub(crate) struct MakeFlags {
-    /// Generation of the format: 1 for old clients (aria2 1.36, Transmission 3.00), which cannot read the others, 2 for Merkle
-    /// trees, hybrid for both
-    #[arg(long, value_name = "VERSION", default_value = "hybrid", value_parser = clap::value_parser!(FormatVersion))]
+    /// Generation of the format: 1 for every client, 2 for Merkle trees, which blame single blocks on who sent them, hybrid for
+    /// both; aria2 1.36 and Transmission 3.00 read neither 2 nor hybrid
+    #[arg(long, value_name = "VERSION", default_value = "1", value_parser = clap::value_parser!(FormatVersion))]
     pub version: FormatVersion,
     /// Bytes in a piece, a power of two: 16KiB to 128MiB [default: for 1000 to 2000 pieces]
     #[arg(long, value_name = "N")]

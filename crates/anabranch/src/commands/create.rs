@@ -130,6 +130,7 @@ fn survey_json(survey: &Survey, options: &CreateOptions, made: Option<(&Metainfo
         object["info_hash_v2"] = json!(hashes.v2.map(|hash| anabranch_content::hex::encode(&hash)));
         object["magnet"] = magnet.to_string().into();
         object["magnet_v1"] = json!(magnet.v1_only().map(|magnet| magnet.to_string()));
+        object["magnet_v2"] = json!(magnet.v2_only().map(|magnet| magnet.to_string()));
     }
     object
 }

@@ -61,6 +61,7 @@ pub(crate) fn run(flags: &EditFlags, chatter: Chatter) -> Result<Code, Failure> 
             "info_hash_v2_before": old_v2,
             "magnet": magnet.to_string(),
             "magnet_v1": magnet.v1_only().map(|magnet| magnet.to_string()),
+            "magnet_v2": magnet.v2_only().map(|magnet| magnet.to_string()),
         }))
         .map(|()| Code::Success);
     }

@@ -376,6 +376,7 @@ fn add(
     let mut put = |key: &str, value: Value| extra.insert(key.to_owned(), value);
     put("magnet", magnet.to_string().into());
     put("magnet_v1", json!(magnet.v1_only().map(|magnet| magnet.to_string())));
+    put("magnet_v2", json!(magnet.v2_only().map(|magnet| magnet.to_string())));
     put("info_hash", source::hash_name(&hashes).into());
     put("info_hash_v1", json!(hashes.v1.map(|hash| anabranch_content::hex::encode(&hash))));
     put("info_hash_v2", json!(hashes.v2.map(|hash| anabranch_content::hex::encode(&hash))));

@@ -107,6 +107,7 @@ pub(crate) fn torrent_json(metainfo: &Metainfo) -> Value {
         "info_hash_v2": info.hashes.v2.map(|hash| anabranch_content::hex::encode(&hash)),
         "magnet": metainfo.magnet().to_string(),
         "magnet_v1": metainfo.magnet().v1_only().map(|magnet| magnet.to_string()),
+        "magnet_v2": metainfo.magnet().v2_only().map(|magnet| magnet.to_string()),
         "size": info.content_size(),
         "piece_length": info.geometry.piece_length(),
         "piece_count": info.geometry.piece_count(),
@@ -154,6 +155,7 @@ fn torrent_text(metainfo: &Metainfo, pads: bool) -> String {
     }
     field(&mut text, "magnet", metainfo.magnet());
     metainfo.magnet().v1_only().iter().for_each(|magnet| field(&mut text, "magnet v1", magnet));
+    metainfo.magnet().v2_only().iter().for_each(|magnet| field(&mut text, "magnet v2", magnet));
     field(&mut text, "files", numbered(info).count());
     for file in info.files.iter().filter(|file| pads || file.kind != FileKind::Pad) {
         let mut path = file.path.display().to_string();
@@ -187,6 +189,7 @@ fn magnet_json(magnet: &Magnet) -> Value {
         "info_hash_v2": magnet.hashes.v2.map(|hash| anabranch_content::hex::encode(&hash)),
         "magnet": magnet.to_string(),
         "magnet_v1": magnet.v1_only().map(|magnet| magnet.to_string()),
+        "magnet_v2": magnet.v2_only().map(|magnet| magnet.to_string()),
         "trackers": magnet.trackers.iter().map(|url| vec![url]).collect::<Vec<_>>(),
         "web_seeds": magnet.web_seeds,
         "peers": magnet.peers,
@@ -206,6 +209,7 @@ fn magnet_text(magnet: &Magnet) -> String {
     }
     field(&mut text, "magnet", magnet);
     magnet.v1_only().iter().for_each(|magnet| field(&mut text, "magnet v1", magnet));
+    magnet.v2_only().iter().for_each(|magnet| field(&mut text, "magnet v2", magnet));
     text
 }
 
