@@ -193,6 +193,11 @@ impl Resources {
         self.dht.as_ref()?.port().map(|port| self.ports.outside(Protocol::Udp, port))
     }
 
+    /// The ways out, where the user says which may be used.
+    pub(crate) fn named_uplinks(&self) -> Option<&Rc<Uplinks>> {
+        self.uplinks.as_ref().filter(|uplinks| uplinks.interfaces().is_restricted())
+    }
+
     /// Whether there is a place for one more connection.
     pub(crate) fn has_room(&self) -> bool {
         self.connections.get() < self.config.connections_max

@@ -25,6 +25,7 @@ use super::path_table::{PathAddress, PathTable, TooLong};
 use super::secure::{Audience, Secure};
 use crate::events::ContentId;
 use crate::net::scion::ScionNet;
+use crate::net::uplinks::Uplinks;
 
 /// Datagrams received with one call: what the kernel coalesces at most.
 const BATCH_MAX: usize = 64;
@@ -88,8 +89,13 @@ impl Hub {
 
     /// Opens the sockets, where it has none: at the ports that are preferred, or beside the TCP listeners, where those are free, else at
     /// other ports; and in the SCION network, where there is one, on the port after that of QUIC. Who listens in that network alone has no other
-    /// address here either. Answers those that somebody has to [`serve`].
-    pub(crate) fn open(&self, beside: &[SocketAddr], scion: Option<&ScionNet>) -> io::Result<Vec<Socket>> {
+    /// address here either. Where there are `uplinks`, these alone are used. Answers those that somebody has to [`serve`].
+    pub(crate) fn open(
+        &self,
+        beside: &[SocketAddr],
+        scion: Option<&ScionNet>,
+        uplinks: Option<Rc<Uplinks>>,
+    ) -> io::Result<Vec<Socket>> {
         if !self.paths.borrow().sockets().is_empty() {
             return Ok(Vec::new());
         }
@@ -112,7 +118,7 @@ impl Hub {
             socket.set_routers(routers);
             sockets.push(socket);
         }
-        self.paths.borrow_mut().open(&sockets, scion.map_or(0, ScionNet::mtu));
+        self.paths.borrow_mut().open(&sockets, scion.map_or(0, ScionNet::mtu), uplinks);
         Ok(sockets)
     }
 

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,8 @@ use anabranch_transport::datagram::{
     self, Packet, PathError, PathEvent, PathKey, Received, SendErrorKind, Sender, Socket,
 };
 use anabranch_transport::secure::SECURE_OVERHEAD;
+
+use crate::net::uplinks::Uplinks;
 
 /// A way back that was learned is learned anew from what comes by it so often: paths through SCION end, and their users renew them.
 const LEARNED_ANEW_EVERY: Duration = Duration::from_secs(4);
@@ -88,6 +91,8 @@ pub(crate) struct TooLong;
 #[derive(Default)]
 pub(super) struct PathTable {
     sockets: Vec<Socket>,
+    /// Where the user names those that may be used: who comes to an address of another one is not heard.
+    uplinks: Option<Rc<Uplinks>>,
     /// The longest packet that our AS takes, in bytes.
     scion_mtu: u16,
     /// One for each socket: over SCION each has room for two bursts, which is too much for each peer.
@@ -118,9 +123,10 @@ struct Known {
 }
 
 impl PathTable {
-    /// These are the sockets, from now on, in an AS that takes packets of up to `scion_mtu` bytes.
-    pub(super) fn open(&mut self, sockets: &[Socket], scion_mtu: u16) {
-        (self.sockets, self.scion_mtu) = (sockets.to_vec(), scion_mtu);
+    /// These are the sockets, from now on, in an AS that takes packets of up to `scion_mtu` bytes. Where there are `uplinks`, these alone are
+    /// used.
+    pub(super) fn open(&mut self, sockets: &[Socket], scion_mtu: u16, uplinks: Option<Rc<Uplinks>>) {
+        (self.sockets, self.scion_mtu, self.uplinks) = (sockets.to_vec(), scion_mtu, uplinks);
         self.senders = sockets.iter().map(|_| None).collect();
     }
 
@@ -208,8 +214,13 @@ impl PathTable {
             if let Some(known) = number.and_then(|number| self.known.get(number)) {
                 return Some(known.way);
             }
+            let interface = match (&self.uplinks, local) {
+                (Some(uplinks), Some(local)) if !local.is_loopback() => uplinks.index_of(local)?,
+                _ => 0,
+            };
             let seen = Path::ip(local.unwrap_or_else(|| any_like(remote.ip())), remote.ip());
-            return Some(self.insert(socket, datagram::Path::back_ip(remote, local), seen, vec![keys[0]], None));
+            let back = datagram::Path::back_ip(remote, local, interface);
+            return Some(self.insert(socket, back, seen, vec![keys[0]], None));
         };
         let number = received.path.and_then(|key| self.by_path.get(&(socket, key)));
         if let Some(known) = number.and_then(|number| self.known.get_mut(number)) {

@@ -153,7 +153,9 @@ impl Contents {
             return Err(if is_leaving { AddError::Leaving(name) } else { AddError::Duplicate(name) });
         }
         let resources = &self.resources;
-        let opened = self.hub.open(&resources.listening, resources.scion.as_deref()).map_err(AddError::Socket)?;
+        let opened =
+            self.hub.open(&resources.listening, resources.scion.as_deref(), resources.named_uplinks().cloned());
+        let opened = opened.map_err(AddError::Socket)?;
         for (at, socket) in opened.into_iter().enumerate() {
             let filter = Arc::clone(&resources.config.filter);
             self.serving.borrow_mut().spawn_local(ppspp::serve(Rc::clone(&self.hub), at, socket, filter));

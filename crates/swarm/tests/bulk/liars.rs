@@ -91,7 +91,7 @@ fn receive(socket: &Socket, inlet: &Inlet, over: &AtomicBool) {
         let Ok(batch) = receiver.recv(&mut places) else { continue };
         let came: Vec<_> = batch.iter().map(|packet| (packet.place, packet.len, packet.from)).collect();
         for (place, len, from) in came {
-            let way_back = || Some(Path::back_ip(from, None));
+            let way_back = || Some(Path::back_ip(from, None, 0));
             inlet.deliver(from.into(), [&bodies[place * 2000..][..len], &[]], way_back);
         }
     }

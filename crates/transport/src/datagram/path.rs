@@ -64,11 +64,12 @@ impl Path {
         Self(Arc::new(Inner { name: name.into(), remote: remote.into(), mtu_claimed, network }))
     }
 
-    /// The way back to `remote`, a packet of which came to the address `local` of this machine. Nothing proves that it is there.
-    pub fn back_ip(remote: SocketAddr, local: Option<IpAddr>) -> Self {
+    /// The way back to `remote`, a packet of which came to the address `local` of this machine: by the interface of this number, or where it
+    /// is 0, as the system's routes go. Nothing proves that it is there.
+    pub fn back_ip(remote: SocketAddr, local: Option<IpAddr>, interface: u32) -> Self {
         let local = local.filter(|local| !local.is_unspecified());
         let name = local.map_or_else(|| remote.to_string(), |local| format!("{local} > {remote}"));
-        let network = Network::Ip { to: remote, from: local, interface: 0 };
+        let network = Network::Ip { to: remote, from: local, interface };
         Self(Arc::new(Inner { name: name.into(), remote: remote.into(), mtu_claimed: u16::MAX, network }))
     }
 

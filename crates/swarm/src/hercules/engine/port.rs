@@ -49,7 +49,7 @@ impl From<'_> {
     /// The way back.
     pub(super) fn back(&self) -> Option<Path> {
         match self.scion {
-            None => Some(Path::back_ip(self.from, self.local)),
+            None => Some(Path::back_ip(self.from, self.local, 0)),
             Some(local) => Path::back(local, self.headers, self.from, 0).ok(),
         }
     }
