@@ -118,12 +118,14 @@ const INPUT_LEN_MAX: usize = 16 * 1024;
 #[test]
 fn every_target_takes_its_samples_and_what_small_changes_make_of_them() {
     let samples = samples::all();
+    // The same once more, where something was found.
+    let given = std::env::var("ANABRANCH_FUZZ_SEED").ok().map(|seed| seed.parse::<u64>().expect("a number"));
     for (name, target) in TARGETS {
         let (_, own) = samples.iter().find(|(of, _)| *of == name).unwrap_or_else(|| panic!("{name} has no samples"));
         assert!(!own.is_empty(), "{name} has no samples");
         own.iter().for_each(|sample| feed(name, target, sample));
-        let seed = fastrand::u64(..);
-        eprintln!("{name}: seed {seed}");
+        let seed = given.unwrap_or_else(|| fastrand::u64(..));
+        eprintln!("{name}: ANABRANCH_FUZZ_SEED={seed}");
         let mut random = fastrand::Rng::with_seed(seed);
         for _ in 0..CHANGED {
             feed(name, target, &changed(own, &mut random));
