@@ -114,6 +114,7 @@ fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle,
         congestion: options.congestion,
         memory_bytes: options.memory_bytes,
         limit_up: options.limit_up,
+        interfaces: options.paths.interfaces.clone(),
     };
     let engine = engine::start(sockets, common).map_err(StartError::Thread)?;
     let (events, told) = mpsc::channel(EVENTS_MAX);

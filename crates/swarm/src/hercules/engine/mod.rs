@@ -167,6 +167,8 @@ pub(super) struct Common {
     pub congestion: congestion::Kind,
     pub memory_bytes: u64,
     pub limit_up: Option<u64>,
+    /// Those that the user named; none: all.
+    pub interfaces: Vec<String>,
 }
 
 /// Tells the network thread. Cheap to clone.
@@ -190,7 +192,7 @@ pub(super) fn start(sockets: Vec<(Socket, Inlet)>, common: Common) -> std::io::R
     let (waker, woken) = poll::waker()?;
     let (commands, told) = mpsc::channel();
     let teller = Teller { commands, waker: waker.clone() };
-    let ports = sockets.into_iter().map(|(socket, inlet)| Port::new(socket, inlet)).collect();
+    let ports = sockets.into_iter().map(|(socket, inlet)| Port::new(socket, inlet, &common.interfaces)).collect();
     let now = Instant::now();
     let engine = Engine {
         ports,

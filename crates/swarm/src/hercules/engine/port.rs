@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anabranch_hercules::CONTROL_PACKET_MAX;
 use anabranch_hercules::wire::seal::{Head, Kind};
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_transport::control::Inlet;
 use anabranch_transport::datagram::{Path, Receiver, Sender, Socket};
+use anabranch_transport::{Interfaces, LocalInterface};
 
 use super::Route;
 use super::incoming::Incoming;
@@ -17,11 +18,37 @@ use super::outgoing::Outgoing;
 
 /// Calls before the rest has its turn.
 const CALLS_PER_TURN: usize = 8;
+/// How often it is looked which addresses the interfaces have that the user named.
+const INTERFACES_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct Port {
     pub(super) socket: Socket,
     pub(super) receiver: Receiver,
     inlet: Inlet,
+    named: Option<NamedInterfaces>,
+}
+
+/// The interfaces that the user named: who comes in by another one is not heard.
+struct NamedInterfaces {
+    interfaces: Interfaces,
+    looked_at: Instant,
+}
+
+impl NamedInterfaces {
+    fn look(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.looked_at) >= INTERFACES_LOOKED_AT_EVERY {
+            self.looked_at = now;
+            // What the system does not tell stays as it was.
+            let _ = self.interfaces.refresh();
+        }
+    }
+
+    /// The number of the interface by which what came to `local` is answered, 0 for any; `None` where it is none of those.
+    fn index_of(&self, local: Option<IpAddr>) -> Option<u32> {
+        let Some(local) = local.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_loopback()) else { return Some(0) };
+        let has = |interface: &&LocalInterface| interface.addresses.iter().any(|own| own.ip == local);
+        self.interfaces.list().iter().find(has).map(|interface| interface.index)
+    }
 }
 
 /// Where a packet came from, as far as one has to know to answer.
@@ -30,6 +57,7 @@ pub(super) struct From<'a> {
     pub port: usize,
     from: SocketAddr,
     local: Option<IpAddr>,
+    interface: u32,
     scion: Option<ScionAddr>,
     headers: &'a [u8],
 }
@@ -49,7 +77,7 @@ impl From<'_> {
     /// The way back.
     pub(super) fn back(&self) -> Option<Path> {
         match self.scion {
-            None => Some(Path::back_ip(self.from, self.local, 0)),
+            None => Some(Path::back_ip(self.from, self.local, self.interface)),
             Some(local) => Path::back(local, self.headers, self.from, 0).ok(),
         }
     }
@@ -60,9 +88,13 @@ impl From<'_> {
 }
 
 impl Port {
-    pub(super) fn new(socket: Socket, inlet: Inlet) -> Self {
+    /// Where the user named `interfaces`, what comes in by others is not heard; SCION has ways of its own.
+    pub(super) fn new(socket: Socket, inlet: Inlet, interfaces: &[String]) -> Self {
         let receiver = socket.receiver();
-        Self { socket, receiver, inlet }
+        let is_named = !interfaces.is_empty() && socket.local_scion().is_none();
+        let interfaces = if is_named { Interfaces::new(interfaces).ok() } else { None };
+        let named = interfaces.map(|interfaces| NamedInterfaces { interfaces, looked_at: Instant::now() });
+        Self { socket, receiver, inlet, named }
     }
 
     pub(super) fn sender(&self, path: &Path) -> Option<Sender> {
@@ -87,10 +119,15 @@ pub(super) fn receive(
         if is_any_full {
             return false;
         }
-        let Some(Port { socket, receiver, inlet }) = ports.get_mut(at) else { return false };
+        let Some(Port { socket, receiver, inlet, named }) = ports.get_mut(at) else { return false };
         let scion = socket.local_scion();
+        if let Some(named) = named {
+            named.look(now);
+        }
         let more = receiver.recv_each(|received, headers, packet| {
-            let from = From { port: at, from: received.from, local: received.local, scion, headers };
+            let interface = named.as_ref().map_or(Some(0), |named| named.index_of(received.local));
+            let Some(interface) = interface else { return };
+            let from = From { port: at, from: received.from, local: received.local, interface, scion, headers };
             match packet.first() {
                 Some(8..=10) => {}
                 Some(_) => return inlet.deliver(from.remote(), [packet, &[]], || from.back()),

@@ -40,7 +40,13 @@ fn chunks_of_each_length_come_whole_whoever_began_last() {
     let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local().to_string();
     let (_control, inlet) = ControlEndpoint::new(&socket, &Identity::ephemeral().unwrap(), b"test").unwrap();
-    let common = Common { source: None, congestion: congestion::Kind::Bbr, memory_bytes: 16 << 20, limit_up: None };
+    let common = Common {
+        source: None,
+        congestion: congestion::Kind::Bbr,
+        memory_bytes: 16 << 20,
+        limit_up: None,
+        interfaces: Vec::new(),
+    };
     let teller = start(vec![(socket, inlet)], common).unwrap();
     let (news, mut told) = unbounded_channel();
     for (transfer, chunk_len) in (0..).zip(LENGTHS) {
