@@ -78,7 +78,10 @@ fn create_show_and_verify_agree_for_every_version() {
 fn verify_says_what_is_wrong() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
-    assert_eq!(run(dir.path(), &["create", "tree", "-o", "t.torrent", "--piece-length", "16KiB"]).0, 0);
+    assert_eq!(
+        run(dir.path(), &["create", "tree", "-o", "t.torrent", "--version", "hybrid", "--piece-length", "16KiB"]).0,
+        0
+    );
     let mut bytes = fs::read(dir.path().join("tree/a.bin")).unwrap();
     bytes[40_000] ^= 1;
     fs::write(dir.path().join("tree/a.bin"), bytes).unwrap();

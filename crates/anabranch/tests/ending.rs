@@ -252,8 +252,8 @@ fn flags_with_nothing_to_apply_to_are_named() {
 fn a_torrent_is_saved_though_nobody_sends_its_hashes() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
-    let create = ["create", "tree", "-o", "whole.torrent", "--piece-length", "16KiB", "--tracker", "udp://127.0.0.1:1"];
-    assert_eq!(run(dir.path(), &create).0, 0);
+    let create = ["create", "tree", "-o", "whole.torrent", "--version", "hybrid", "--piece-length", "16KiB"];
+    assert_eq!(run(dir.path(), &[&create[..], &["--tracker", "udp://127.0.0.1:1"]].concat()).0, 0);
     let whole = Metainfo::parse(&fs::read(dir.path().join("whole.torrent")).unwrap()).unwrap();
     let bare = Metainfo { piece_layers: Default::default(), ..whole.clone() };
     fs::write(dir.path().join("bare.torrent"), bare.encode()).unwrap();

@@ -270,6 +270,6 @@ impl TcpListener {
 
 /// The number that the system gives an interface.
 fn index_of(name: &str) -> Option<u32> {
-    let interfaces = Interfaces::new(&[name.to_owned()]).ok()?;
-    interfaces.list().first().map(|interface| interface.index)
+    let interfaces = Interfaces::new(&[]).ok()?;
+    interfaces.list().iter().find(|interface| interface.name == name).map(|interface| interface.index)
 }

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::thread::sleep;
+use std::time::Duration;
 
 use anabranch_swarm::bulk::files::{FileSource, Scan};
 use anabranch_swarm::bulk::{self, Dial, Event, Options, PeerKey, Peers};
@@ -165,8 +167,10 @@ fn a_standing_receiver_takes_what_its_keys_send_any_number_of_times_and_after_a_
     // What is there stays, and who sends it is told; the receiver goes on.
     let other = send_to(&first, allowed(), &file("a", 4));
     assert!(matches!(other, Event::Failed { .. }), "{other:?}");
-    let log = world.ask("GET", &part("log"), &id, None).json().to_string();
-    assert!(log.contains("turned") && log.contains("refused"), "{log}");
+    // The sender hears it first.
+    let read = || world.ask("GET", &part("log"), &id, None).json().to_string();
+    let log = (0..200).map(|_| (sleep(Duration::from_millis(50)), read()).1).find(|log| log.contains("refused"));
+    assert!(log.as_ref().is_some_and(|log| log.contains("turned")), "{}", read());
 
     let world = World::over(world.end());
     let second = reach(&world, &id);

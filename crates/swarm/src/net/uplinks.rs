@@ -52,11 +52,11 @@ impl Uplinks {
         self.interfaces.borrow()
     }
 
-    /// The number of the interface that has this address.
+    /// The number of the interface that has this address, where it may be used.
     pub(crate) fn index_of(&self, address: IpAddr) -> Option<u32> {
         let interfaces = self.interfaces.borrow();
-        let has = |interface: &&LocalInterface| interface.addresses.iter().any(|own| own.ip == address);
-        interfaces.list().iter().find(has).map(|interface| interface.index)
+        let mut usable = interfaces.list().iter().filter(|interface| interface.usable);
+        usable.find(|interface| interface.addresses.iter().any(|own| own.ip == address)).map(|own| own.index)
     }
 
     /// How to leave for `remote` over `path`; `None` where that is possible no more.

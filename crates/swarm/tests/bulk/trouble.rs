@@ -346,7 +346,7 @@ async fn a_disk_that_is_full_for_long_ends_nothing() {
 async fn an_end_whose_disk_is_full_hears_the_other_end() {
     let Full { mut receiver, handles: [sending, _receiving], .. } = full().await;
     // Until what waits in the receiver's socket is taken from there: before, there may be no room in it for more.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
     sending.cancel();
     assert!(receiver.failed().await.contains("interrupted"));
 }

@@ -434,7 +434,7 @@ fn what_was_there_before_is_not_deleted_however_early_or_late_one_removes() {
 #[test]
 fn limits_hold_for_open_connections() {
     run(async {
-        let content = Content::new(&[("data", 8 * MIB)], Version::V1, Some(64 * KIB as u32));
+        let content = Content::new(&[("data", 32 * MIB)], Version::V1, Some(64 * KIB as u32));
         let seed = Node::start(config(1));
         let shared = seed.share(&content);
         let (_out, out) = temp();
@@ -461,7 +461,7 @@ fn limits_hold_for_open_connections() {
             }
             have = now;
         }
-        assert!(have < 128, "all of it came under a limit of a byte a second");
+        assert!(have < 512, "all of it came under a limit of a byte a second");
         seed.session.set_limits(shared, None, None).unwrap();
         node.finished().await;
     });

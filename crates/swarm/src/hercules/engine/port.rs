@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anabranch_hercules::CONTROL_PACKET_MAX;
 use anabranch_hercules::wire::seal::{Head, Kind};
 use anabranch_paths::{Endpoint, ScionAddr};
+use anabranch_transport::Interfaces;
 use anabranch_transport::control::Inlet;
 use anabranch_transport::datagram::{Path, Receiver, Sender, Socket};
-use anabranch_transport::{Interfaces, LocalInterface};
 
 use super::Route;
 use super::incoming::Incoming;
@@ -46,8 +46,8 @@ impl NamedInterfaces {
     /// The number of the interface by which what came to `local` is answered, 0 for any; `None` where it is none of those.
     fn index_of(&self, local: Option<IpAddr>) -> Option<u32> {
         let Some(local) = local.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_loopback()) else { return Some(0) };
-        let has = |interface: &&LocalInterface| interface.addresses.iter().any(|own| own.ip == local);
-        self.interfaces.list().iter().find(has).map(|interface| interface.index)
+        let mut usable = self.interfaces.list().iter().filter(|interface| interface.usable);
+        usable.find(|interface| interface.addresses.iter().any(|own| own.ip == local)).map(|own| own.index)
     }
 }
 
