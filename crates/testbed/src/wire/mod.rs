@@ -45,13 +45,17 @@ pub struct Shape {
     pub mtu: u32,
     /// Seeds the loss.
     pub seed: u64,
+    /// Bursts pass as one: cheap, and what does not fit the queue is dropped as one. Where senders compete for the queue, those whose bursts
+    /// are shorter would win.
+    pub by_burst: bool,
 }
 
 impl Shape {
     /// `rate_bits` at `rtt`, no loss, a queue of one delay-bandwidth product (64 KiB at least), MTU 1500.
     pub fn new(rate_bits: u64, rtt: Duration) -> Self {
         let product = (rate_bits as f64 / 8.0 * rtt.as_secs_f64()) as u64;
-        Self { rate_bits, delay: rtt / 2, loss: 0.0, queue_bytes: product.max(64 * 1024), mtu: 1500, seed: 1 }
+        let queue_bytes = product.max(64 * 1024);
+        Self { rate_bits, delay: rtt / 2, loss: 0.0, queue_bytes, mtu: 1500, seed: 1, by_burst: true }
     }
 }
 
@@ -85,7 +89,8 @@ struct Cable {
 impl Cable {
     /// Makes device `name` in both namespaces, without addresses, and starts to carry.
     fn new(ends: [&Namespace; 2], name: &str, shape: Shape, attack: Option<Attack>) -> Result<Self> {
-        let framing = if shape.loss == 0.0 && attack.is_none() { Framing::Bursts } else { Framing::Unsummed };
+        let by_burst = shape.by_burst && shape.loss == 0.0 && attack.is_none();
+        let framing = if by_burst { Framing::Bursts } else { Framing::Unsummed };
         let tuns = ends.iter().map(|namespace| namespace.enter(|| Ok(Tun::open(name, framing)?)));
         let tuns: Vec<Tun> = tuns.collect::<Result<_>>()?;
         // SAFETY: no preconditions; the descriptor is fresh and owned from here on.

@@ -104,7 +104,8 @@ fn no_progress() -> Error {
 
 /// The content over `paths` paths, all of them through one link, beside one flow of TCP.
 pub(super) fn fair(workspace: &mut Workspace, paths: usize) -> Result<Sample> {
-    let wire = wire(FAIR_RATE_BITS, FAIR_RTT, 0.0)?;
+    hosts::need_root()?;
+    let wire = Wire::new(Shape { by_burst: false, ..Shape::new(FAIR_RATE_BITS, FAIR_RTT) })?;
     let (keys, out) = (workspace.keep("keys")?, workspace.out()?);
     let addresses: Vec<String> = (0..paths).map(|path| format!("10.99.0.{}", 1 + 10 * path)).collect();
     for further in &addresses[1..] {
