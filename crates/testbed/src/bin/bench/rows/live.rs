@@ -36,10 +36,12 @@ struct Watched {
     stalls: u32,
     /// How far behind the source it played, on average.
     behind_s: f64,
+    /// Bytes of the film that it was not given: the viewer gave them up, and went on behind them.
+    passed_over: u64,
 }
 
-/// The start of the slowest viewer, milliseconds; beside it the stalls of all, copies of the stream that the source sent, and how far
-/// behind the source they played on average.
+/// The start of the slowest viewer, milliseconds; beside it the stalls of all, copies of the stream that the source sent, how far behind
+/// the source they played on average, and how much of the film they passed over.
 pub(super) fn watched_by(workspace: &mut Workspace, viewers: u32) -> Result<Sample> {
     if !net::available() {
         let remedy = "run as root: namespaces and TUN devices need it".into();
@@ -72,6 +74,8 @@ pub(super) fn watched_by(workspace: &mut Workspace, viewers: u32) -> Result<Samp
     let (ended, _) = source.wait_event("ended", lasts + LIMIT)?;
     let number = |field: &str| ended[field].as_f64().unwrap_or(f64::NAN);
     let usage = source.wait_success(LIMIT)?;
+    let passed_over: u64 = watched.iter().map(|viewer| viewer.passed_over).sum();
+    let watched_bytes = f64::from(viewers) * STREAM_RATE as f64 * WATCH.as_secs_f64();
     Ok(Sample {
         figure: watched.iter().map(|viewer| viewer.start).max().unwrap_or_default().as_secs_f64() * 1e3,
         cpu_share: Some(usage.cpu().as_secs_f64()),
@@ -79,6 +83,7 @@ pub(super) fn watched_by(workspace: &mut Workspace, viewers: u32) -> Result<Samp
         more: vec![
             Some(number("uploaded") / number("bytes")),
             Some(watched.iter().map(|viewer| viewer.behind_s).sum::<f64>() / f64::from(viewers)),
+            Some(100.0 * passed_over as f64 / watched_bytes),
         ],
         ..Sample::default()
     })
@@ -113,10 +118,12 @@ fn watch(link: &str, wire: &Wire, (began, until): (Instant, Instant)) -> Result<
     }
     let start = first.saturating_duration_since(viewer.started());
     viewer.stop()?;
-    Ok(Watched { start, stalls: player.stalls, behind_s: player.behind_s / f64::from(player.looks.max(1)) })
+    let behind_s = player.behind_s / f64::from(player.looks.max(1));
+    Ok(Watched { start, stalls: player.stalls, behind_s, passed_over: player.passed_over })
 }
 
 /// Plays what it reads at the stream's rate, from the first byte on.
+#[derive(Default)]
 struct Player {
     /// Where in the film the bytes that it reads next are.
     at: u64,
@@ -127,6 +134,9 @@ struct Player {
     stalls: u32,
     behind_s: f64,
     looks: u32,
+    passed_over: u64,
+    /// The beginning of a word that is not the next one of the film.
+    word: Vec<u8>,
 }
 
 impl Player {
@@ -134,7 +144,7 @@ impl Player {
     fn new(bytes: &[u8], now: Instant) -> Result<Self> {
         let word = *bytes.first_chunk::<4>().ok_or_else(|| nonsense("the stream ended before it began"))?;
         let at = u64::from(u32::from_be_bytes(word)) * 4;
-        let mut player = Self { at, playing: Some((now, at)), stood_at: at, stalls: 0, behind_s: 0.0, looks: 0 };
+        let mut player = Self { at, playing: Some((now, at)), stood_at: at, ..Self::default() };
         player.takes(bytes)?;
         Ok(player)
     }
@@ -162,10 +172,28 @@ impl Player {
         if bytes.is_empty() {
             return Err(nonsense("the stream ended too soon"));
         }
-        if bytes.iter().zip(self.at..).any(|(byte, at)| *byte != film_byte(at)) {
-            return Err(nonsense(format!("the bytes from {} on are not the film's", self.at)));
+        for byte in bytes {
+            if self.word.is_empty() && *byte == film_byte(self.at) {
+                self.at += 1;
+                continue;
+            }
+            // Chunks are passed over whole, so that what follows begins with a word, which says where it is; of a word that is not the
+            // next one, the first bytes may be the same.
+            if self.word.is_empty() {
+                let same = self.at % 4;
+                self.at -= same;
+                self.word.extend((self.at..self.at + same).map(film_byte));
+            }
+            self.word.push(*byte);
+            let Some(word) = self.word.first_chunk::<4>() else { continue };
+            let next = u64::from(u32::from_be_bytes(*word)) * 4;
+            if next <= self.at {
+                return Err(nonsense(format!("what follows byte {} of the film is that from {next} on", self.at)));
+            }
+            self.passed_over += next - self.at;
+            self.at = next + 4;
+            self.word.clear();
         }
-        self.at += bytes.len() as u64;
         Ok(())
     }
 }

@@ -425,7 +425,7 @@ pub(crate) fn all() -> Vec<Spec> {
             )
         },
         Spec {
-            more: &["copies of the source", "s behind it"],
+            more: &["copies of the source", "s behind it", "% passed over"],
             ..spec(
                 "live-50",
                 "a live stream of 4 Mbit/s from an uplink of 12 Mbit/s, viewers that send 6 Mbit/s at most: until the slowest plays",
