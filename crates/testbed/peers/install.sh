@@ -113,6 +113,8 @@ need ip iproute2
 need /usr/sbin/nft nftables
 need /usr/sbin/miniupnpd miniupnpd-nftables
 need sysctl procps
+# A web server of HTTP/2.
+need /usr/sbin/nginx nginx
 # A proxy that relays datagrams.
 need /usr/sbin/danted dante-server
 need python3 python3

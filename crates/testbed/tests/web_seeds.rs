@@ -7,6 +7,7 @@ use anabranch_testbed::Result;
 use anabranch_testbed::fixture::{Content, Fixture, Maker, PIECE_LENGTH, TRANSFER_LIMIT};
 use anabranch_testbed::net::{self, Namespace};
 use anabranch_testbed::peers::anabranch::{self, Anabranch};
+use anabranch_testbed::peers::nginx::Nginx;
 use anabranch_testbed::process::{Line, Process};
 use anabranch_testbed::web::{WebServer, WebTrick};
 use serde_json::Value;
@@ -247,6 +248,27 @@ fn servers_of_pieces_are_asked_by_piece() {
         Ok(())
     }));
     must(fixture.check(&must(fixture.folder("out"))));
+}
+
+#[test]
+fn over_https_what_the_server_speaks_best_is_spoken() {
+    let fixture = fixture(Content::Bytes(LEN), "1");
+    for (is_2, protocol) in [(true, "HTTP/2.0"), (false, "HTTP/1.1")] {
+        let folder = must(fixture.folder(protocol.trim_start_matches("HTTP/")));
+        let nginx = must(Nginx::start(&fixture.data, &folder, is_2));
+        let mut get = must(anabranch::command(None));
+        get.arg("get").arg(&fixture.torrent).arg("-o").arg(folder.join("out")).args(["--json", "--web-seed"]);
+        get.arg(nginx.url()).env("SSL_CERT_FILE", &nginx.certificate);
+        let mut get = must(Process::spawn("anabranch get", &mut get));
+        must(get.wait_event("finished", TRANSFER_LIMIT));
+        must(get.wait_success(TRANSFER_LIMIT));
+        must(fixture.check(&folder.join("out")));
+        let requests = must(nginx.requests());
+        assert!(!requests.is_empty() && requests.iter().all(|(spoken, _)| spoken == protocol), "{requests:?}");
+        // Connections are kept.
+        let connections: std::collections::BTreeSet<u64> = requests.iter().map(|(_, connection)| *connection).collect();
+        assert!(connections.len() <= 4 && connections.len() < requests.len(), "{requests:?}");
+    }
 }
 
 #[test]

@@ -8,27 +8,12 @@ use tokio_rustls::rustls::{self, ClientConfig, ClientConnection, RootCertStore, 
 
 use crate::world::{World, converse};
 
-/// RFC 7468.
-fn pem(label: &str, der: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for three in der.chunks(3) {
-        let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
-        for at in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * at) & 63) as usize];
-            text.push(if at <= three.len() { char::from(digit) } else { '=' });
-        }
-    }
-    let lines: Vec<&str> = (0..text.len()).step_by(64).map(|at| &text[at..(at + 64).min(text.len())]).collect();
-    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
-}
-
 #[test]
 fn requests_come_by_tls_and_in_no_other_way() {
     let dir = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    std::fs::write(dir.path().join("cert.pem"), pem("CERTIFICATE", made.cert.der())).unwrap();
-    std::fs::write(dir.path().join("key.pem"), pem("PRIVATE KEY", &made.signing_key.serialize_der())).unwrap();
+    std::fs::write(dir.path().join("cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(dir.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
     let world = World::over(dir);
 
     let mut roots = RootCertStore::empty();

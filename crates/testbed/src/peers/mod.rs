@@ -7,6 +7,7 @@ pub mod anabranch;
 pub mod aria2;
 pub mod deluge;
 pub mod libtorrent;
+pub mod nginx;
 pub mod qbittorrent;
 pub mod rqbit;
 pub mod rtorrent;
