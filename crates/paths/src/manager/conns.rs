@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::choose::Role;
 use super::hosts::{Host, TOO_MANY_WITHIN};
-use super::reason::{ChangeReason, CloseReason, DownCause, PathCondition, PathNews, Trigger};
+use super::reason::{ChangeReason, CloseReason, DownCause, EndCause, PathCondition, PathNews, Trigger};
 use super::{Action, Inputs, Measured, Opened, PATHS_PER_PEER_MAX, PathManager, PeerView};
 use crate::select::{Candidate, Resource};
 use crate::{ConnId, Endpoint, Path, PathId, PathState, PeerKey, Sample, ScionPath};
@@ -153,8 +153,8 @@ impl PathManager {
         self.conns.insert(conn, connection);
     }
 
-    /// A connection of `peer` ended; `by_peer`: the peer closed it.
-    pub fn left(&mut self, conn: ConnId, peer: Option<PeerKey>, by_peer: bool, reason: &str, now: Instant) {
+    /// A connection of `peer` ended.
+    pub fn left(&mut self, conn: ConnId, peer: Option<PeerKey>, cause: EndCause, now: Instant) {
         let Some(connection) = self.conns.remove(&conn) else { return };
         let Connection { address, ref path, .. } = connection;
         let (id, is_down) = (path.id(), connection.down.is_some());
@@ -172,15 +172,15 @@ impl PathManager {
             let was_of_use =
                 host.is_granted(&id) || host.uploads.chosen.contains(&id) || host.fetches.chosen.contains(&id);
             // What was down is not among the chosen any more, and either side may have given it up: it failed all the same.
-            if (was_of_use && !by_peer || is_down) && is_reached && connection.is_one_of_many() {
+            if (was_of_use && cause != EndCause::ClosedByPeer || is_down) && is_reached && connection.is_one_of_many() {
                 host.lost.insert(id);
             }
         }
         if connection.is_one_of_many() {
-            let reason = ChangeReason::Ended(reason.to_owned());
+            let reason = ChangeReason::Ended(cause.clone());
             self.tell_change(address, path.clone(), PathCondition::Gone, reason);
         }
-        self.trigger.reconsider(Trigger::ConnectionEnded(path.clone(), reason.to_owned()));
+        self.trigger.reconsider(Trigger::ConnectionEnded(path.clone(), cause));
     }
 
     /// Names the paths of connections that came about before anybody could say which ASes they pass.

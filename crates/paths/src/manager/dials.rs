@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use super::hosts::Host;
-use super::reason::{ChangeReason, PathCondition, Trigger};
+use super::reason::{ChangeReason, EndCause, PathCondition, Trigger};
 use super::{Action, Dial, HostId, PATHS_PER_PEER_MAX, PathManager};
 use crate::{Endpoint, Path, PathId};
 
@@ -26,7 +26,7 @@ pub enum DialEnd {
     /// There was no connection.
     Failed {
         /// Why.
-        reason: String,
+        cause: EndCause,
         /// The transport opened, and the peer did not want it.
         by_peer: bool,
     },
@@ -52,9 +52,9 @@ impl PathManager {
         // What a peer only says of itself may be somebody else's address.
         let is_hearsay = dial.address.as_ip().is_some_and(|remote| !host.listens.contains(&remote));
         let tried = host.dials.entry(dial.path.id()).or_default();
-        let (reason, by_peer) = match end {
+        let (cause, by_peer) = match end {
             DialEnd::Closed => return tried.ended(retry, now),
-            DialEnd::Failed { reason, by_peer } => (reason, by_peer),
+            DialEnd::Failed { cause, by_peer } => (cause, by_peer),
         };
         let is_first = if is_hearsay { tried.hearsay_failed(retry, now) } else { tried.failed(retry, now) };
         if by_peer && !is_scion {
@@ -63,7 +63,7 @@ impl PathManager {
         if is_first {
             self.trigger.reconsider(Trigger::CouldNotOpen);
             if !is_scion {
-                let reason = ChangeReason::CouldNotOpen(reason);
+                let reason = ChangeReason::CouldNotOpen(cause);
                 self.tell_change(dial.address, dial.path.clone(), PathCondition::Down, reason);
             }
         }

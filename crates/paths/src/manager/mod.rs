@@ -59,7 +59,9 @@ pub use first::FirstIp;
 use hosts::Host;
 pub use hosts::{HostId, REMOTES_MAX};
 pub use links::LinkHealth;
-pub use reason::{ChangeReason, CloseReason, DownCause, PathCondition, PathNews, PathVerdict, Trigger, VerdictReason};
+pub use reason::{
+    ChangeReason, CloseReason, DownCause, EndCause, PathCondition, PathNews, PathVerdict, Trigger, VerdictReason,
+};
 use trigger::SelectionTrigger;
 
 /// Connections of one address-level peer, each over a path of its own: twice what the largest of our measurements uses, and it

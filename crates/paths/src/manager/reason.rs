@@ -105,8 +105,8 @@ pub enum Trigger {
     PathWorksAgain(Path),
     /// It is known now which ASes a path passes.
     PathNamed(Path),
-    /// A connection ended, for this reason.
-    ConnectionEnded(Path, String),
+    /// A connection ended.
+    ConnectionEnded(Path, EndCause),
     /// A path could not be opened.
     CouldNotOpen,
     /// Network interfaces of this machine came or went.
@@ -137,9 +137,26 @@ pub enum ChangeReason {
     /// It was thought to be down and is not.
     WorksAfterAll(Path),
     /// Its connection ended.
-    Ended(String),
+    Ended(EndCause),
     /// It could not be opened.
-    CouldNotOpen(String),
+    CouldNotOpen(EndCause),
+}
+
+/// Why a connection ended, or did not come about. Where there are words beside it, they are for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndCause {
+    /// The peer closed it.
+    ClosedByPeer,
+    /// The peer is not who was called, or does not want us.
+    Refused(String),
+    /// The peer broke the protocol.
+    Misbehaved(String),
+    /// The network failed it, or nothing came in time.
+    Network(String),
+    /// No path leads there, or none may be taken.
+    NoPath(String),
+    /// We ended it.
+    ByUs(String),
 }
 
 /// Why a connection is to be closed.
@@ -243,7 +260,7 @@ impl fmt::Display for Trigger {
             Self::PathWorksAfterAll(path) => write!(f, "{path} works after all"),
             Self::PathWorksAgain(path) => write!(f, "{path} works again"),
             Self::PathNamed(path) => write!(f, "{path} is known"),
-            Self::ConnectionEnded(path, reason) => write!(f, "the connection over {path} ended: {reason}"),
+            Self::ConnectionEnded(path, cause) => write!(f, "the connection over {path} ended: {cause}"),
             Self::CouldNotOpen => f.write_str("a path could not be opened"),
             Self::UplinksChanged => f.write_str("interfaces came or went"),
             Self::UploaderChose => f.write_str("the uploader chose"),
@@ -263,8 +280,21 @@ impl fmt::Display for ChangeReason {
             Self::NothingComes => f.write_str("nothing comes through"),
             Self::Fails(path, cause) => write!(f, "{path} fails: {cause}"),
             Self::WorksAfterAll(path) => write!(f, "{path} works after all"),
-            Self::Ended(reason) | Self::CouldNotOpen(reason) => f.write_str(reason),
+            Self::Ended(cause) | Self::CouldNotOpen(cause) => cause.fmt(f),
         }
+    }
+}
+
+impl fmt::Display for EndCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ClosedByPeer => "closed by the peer",
+            Self::Refused(words)
+            | Self::Misbehaved(words)
+            | Self::Network(words)
+            | Self::NoPath(words)
+            | Self::ByUs(words) => words,
+        })
     }
 }
 

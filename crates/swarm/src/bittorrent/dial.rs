@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anabranch_bittorrent::handshake::{Handshake, Reserved};
 use anabranch_bittorrent::mse::Method;
 use anabranch_bittorrent::torrent::{Link, Refused};
+use anabranch_paths::manager::EndCause;
 use anabranch_paths::{Endpoint, Host, Path, ScionAddr, ScionPath};
 use anabranch_transport::{ConnectError, Listener, Stream, TcpStream, Via};
 use tokio::task::JoinSet;
@@ -532,13 +533,8 @@ async fn run(torrent: &TorrentHandle, handshaken: Handshaken) -> Ended {
     if let ConnError::Misbehaved(fault) = &error {
         state.core.misbehaved(id, fault);
     }
-    let by_peer = match &error {
-        ConnError::Closed => true,
-        ConnError::Io(error) => error.kind() == io::ErrorKind::BrokenPipe,
-        _ => false,
-    };
     let (now, useful) = (Instant::now(), moved >= USEFUL_BYTES);
-    state.path_left(id, by_peer, &reason, now);
+    state.path_left(id, EndCause::from(&error), now);
     state.note_end(id, outgoing, useful, now);
     state.detach(id, now);
     state.tell(EventKind::PeerDisconnected { address, reason: reason.clone() });

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant, SystemTime};
 use anabranch_bittorrent::extension::{InterfaceSequence, Wish};
 use anabranch_bittorrent::torrent::{self as bittorrent, PathEvent, PeerStats, Torrent};
 use anabranch_paths::manager::{
-    self, Action, Dial, DialEnd, FirstIp, GrantedPath, Inputs, Measured, Opened, PathManager, PathWish, PeerView,
-    TransportMeasured,
+    self, Action, Dial, DialEnd, EndCause, FirstIp, GrantedPath, Inputs, Measured, Opened, PathManager, PathWish,
+    PeerView, TransportMeasured,
 };
 use anabranch_paths::{ConnId, Endpoint, Path, ScionAddr, ScionPath};
 use anabranch_scion::socket::ScmpEvent;
@@ -133,7 +133,7 @@ async fn open(torrent: TorrentHandle, dial: Dial) {
             DialEnd::Closed
         }
         // What ends by itself did not open; else the transport did, and BitTorrent did not.
-        Err(error) => DialEnd::Failed { reason: error.to_string(), by_peer: !matches!(error, ConnError::Ended(_)) },
+        Err(error) => DialEnd::Failed { by_peer: !matches!(error, ConnError::Ended(_)), cause: EndCause::from(&error) },
     };
     let mut state = torrent.borrow_mut();
     state.paths.manager.dial_ended(&dial, end, Instant::now());
@@ -162,11 +162,11 @@ impl TorrentDriver {
         self.paths.wake.notify_one();
     }
 
-    /// A connection is gone; `by_peer`: the peer closed it. Call while the core still knows it.
-    pub(crate) fn path_left(&mut self, id: ConnId, by_peer: bool, reason: &str, now: Instant) {
+    /// A connection is gone. Call while the core still knows it.
+    pub(crate) fn path_left(&mut self, id: ConnId, cause: EndCause, now: Instant) {
         self.paths.conns.remove(&id);
         let peer = self.core.peer_of(id);
-        self.paths.manager.left(id, peer, by_peer, reason, now);
+        self.paths.manager.left(id, peer, cause, now);
         self.paths.wake.notify_one();
     }
 

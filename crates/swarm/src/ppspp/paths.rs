@@ -16,8 +16,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anabranch_bittorrent::PeerKey;
 use anabranch_paths::manager::{
-    self, Action, Dial, DialEnd, DownCause, FirstIp, Inputs, ManagerConfig, Measured, Opened, PATHS_PER_PEER_MAX,
-    PathManager, PeerView, TransportMeasured,
+    self, Action, Dial, DialEnd, DownCause, EndCause, FirstIp, Inputs, ManagerConfig, Measured, Opened,
+    PATHS_PER_PEER_MAX, PathManager, PeerView, TransportMeasured,
 };
 use anabranch_paths::{ConnId, Endpoint, Path, PathState, ScionAddr, ScionPath};
 use anabranch_scion::socket::ScmpEvent;
@@ -313,7 +313,7 @@ impl Content {
     }
 
     /// A channel is over, or did not come about.
-    pub(super) fn path_left(&mut self, way: &PathAddress, by_peer: bool, reason: &str, now: Instant) {
+    pub(super) fn path_left(&mut self, way: &PathAddress, cause: EndCause, now: Instant) {
         let paths = &mut self.paths;
         let id = paths.of_way.remove(way);
         if let Some(id) = id {
@@ -322,12 +322,12 @@ impl Content {
             if paths.ways_to(way.remote).next().is_none() {
                 paths.peers.remove(&way.remote);
             }
-            paths.manager.left(id, peer, by_peer, reason, now);
+            paths.manager.left(id, peer, cause.clone(), now);
         }
         if let Some((dial, _)) = paths.dials.remove(way) {
             let end = match id {
                 Some(_) => DialEnd::Closed,
-                None => DialEnd::Failed { reason: reason.to_owned(), by_peer: false },
+                None => DialEnd::Failed { cause, by_peer: false },
             };
             paths.manager.dial_ended(&dial, end, now);
         } else if id.is_none() {
@@ -423,8 +423,8 @@ impl Content {
             self.paths.dials.remove(&way);
             self.hub().paths_mut().sweep(&way);
         }
-        let reason = "no socket of ours leads there".to_owned();
-        self.paths.manager.dial_ended(&dial, DialEnd::Failed { reason, by_peer: false }, now);
+        let cause = EndCause::NoPath("no socket of ours leads there".to_owned());
+        self.paths.manager.dial_ended(&dial, DialEnd::Failed { cause, by_peer: false }, now);
     }
 
     fn look_up(&self, this: &Handle, address: ScionAddr, seeks: bool) {

@@ -153,7 +153,8 @@ impl Sim {
         let Some((peer, ..)) = self.conns.remove(&id) else { return };
         let view = self.peers.get_mut(&peer).unwrap();
         view.conns.retain(|conn| *conn != id);
-        self.manager.left(id, Some(peer), by_peer, "closed", self.now);
+        let cause = if by_peer { EndCause::ClosedByPeer } else { EndCause::Network("reset".to_owned()) };
+        self.manager.left(id, Some(peer), cause, self.now);
         self.states.remove(&id);
         if let Some(dial) = self.dialled.remove(&id) {
             self.manager.dial_ended(&dial, DialEnd::Closed, self.now);
@@ -234,7 +235,8 @@ impl Sim {
                     self.dialled.insert(conn, dial);
                 }
                 None => {
-                    let end = DialEnd::Failed { reason: "no answer".to_owned(), by_peer: false };
+                    let cause = EndCause::Network("no answer".to_owned());
+                    let end = DialEnd::Failed { cause, by_peer: false };
                     self.manager.dial_ended(&dial, end, self.now);
                 }
             }

@@ -17,8 +17,8 @@ fn a_path_that_both_ends_dial_again_at_once_is_not_down_for_ever() {
     sim.look();
     let ours = sim.dials.pop().unwrap();
     sim.open_scion(1, &path, None);
-    let end =
-        DialEnd::Failed { reason: "replaced by the other connection to the same peer".to_owned(), by_peer: false };
+    let cause = EndCause::ByUs("replaced by the other connection to the same peer".to_owned());
+    let end = DialEnd::Failed { cause, by_peer: false };
     sim.manager.dial_ended(&ours, end, sim.now);
     sim.run(SECOND, |_| panic!("it is open"));
     assert_eq!(sim.last_verdict(path.id()).unwrap().0, Choice::Chosen);

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use anabranch_bittorrent::torrent::PeerMisbehaved;
 use anabranch_bittorrent::{ConnId, PeerKey};
 use anabranch_content::storage::StorageError;
+use anabranch_paths::manager::EndCause;
 use anabranch_transport::{Stream, StreamStats};
 
 use crate::bittorrent::torrent::TorrentHandle;
@@ -74,6 +75,21 @@ impl From<ReachError> for ConnError {
             ReachError::Failed(reason) | ReachError::PathDown(reason) => Self::Ended(reason),
             ReachError::NoPath(reason) => Self::NoPath(reason),
             ReachError::Hopeless(reason) => Self::Hopeless(reason),
+        }
+    }
+}
+
+impl From<&ConnError> for EndCause {
+    fn from(error: &ConnError) -> Self {
+        let words = error.to_string();
+        match error {
+            ConnError::Closed => Self::ClosedByPeer,
+            ConnError::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => Self::ClosedByPeer,
+            ConnError::Io(_) => Self::Network(words),
+            ConnError::NotGreeted | ConnError::Stranger(_) => Self::Refused(words),
+            ConnError::Misbehaved(_) => Self::Misbehaved(words),
+            ConnError::NoPath(_) | ConnError::Hopeless(_) => Self::NoPath(words),
+            ConnError::Ended(_) | ConnError::Storage(_) => Self::ByUs(words),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anabranch_bittorrent::PeerKey;
 use anabranch_bittorrent::reach::may_name_peer;
+use anabranch_paths::manager::EndCause;
 use anabranch_paths::{Endpoint, Host};
 use anabranch_ppspp::swarm::{Allowance, Event as CoreEvent};
 
@@ -158,14 +159,14 @@ impl Content {
     fn closed(&mut self, way: &PathAddress, now: Instant) {
         let address = way.remote;
         let was_open = self.conns.remove(way).is_some();
-        let (reason, is_final) = match self.take_reason(way) {
-            Some(known) => known,
-            None if was_open => ("the channel was closed".to_owned(), false),
-            None => ("it does not answer".to_owned(), false),
+        let (cause, is_final) = match self.take_reason(way) {
+            Some((reason, is_final)) => (EndCause::ByUs(reason), is_final),
+            None if was_open => (EndCause::Network("the channel was closed".to_owned()), false),
+            None => (EndCause::Network("it does not answer".to_owned()), false),
         };
-        let reason = reason.as_str();
+        let reason = &*cause.to_string();
         let is_path = self.paths.is_dialled(way);
-        self.path_left(way, false, reason, now);
+        self.path_left(way, cause, now);
         self.held_back.retain(|transmit| transmit.peer != *way);
         if was_open || !is_path {
             self.tell(EventKind::PeerDisconnected { address, reason: reason.to_owned() });

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use anabranch_paths::Endpoint;
+use anabranch_paths::manager::EndCause;
 use anabranch_transport::NodeId;
 use anabranch_transport::secure::SecureClose;
 
@@ -135,7 +136,8 @@ impl Content {
     fn not_reached(&mut self, way: &PathAddress, reason: &str, is_final: bool, now: Instant) {
         let address = way.remote;
         let is_path = self.paths.is_dialled(way);
-        self.path_left(way, false, reason, now);
+        let cause = if is_final { EndCause::Refused } else { EndCause::Network };
+        self.path_left(way, cause(reason.to_owned()), now);
         if !is_path {
             self.tell(EventKind::PeerDisconnected { address, reason: reason.to_owned() });
         }
