@@ -17,11 +17,14 @@ pub(super) const CONFIRMED_AFTER: Duration = Duration::from_secs(1);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// ... if another one of its host brought something this lately.
 const ALIVE_WITHIN: Duration = Duration::from_secs(1);
-/// A connection through SCION that owes us something and over which nothing comes at all for so long, ...
+/// A connection through SCION that owes us something, an acknowledgement at least, and over which nothing comes at all for so long, ...
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// ... or so many round trips, has nobody at its end any more. What we send is sent again meanwhile, several times, and whoever is
 /// there acknowledges it, whatever he does about the rest (RFC 9002 §6.2).
 const ANSWERS_WITHIN_ROUND_TRIPS: u32 = 8;
+/// What leaves so soon after something came may be no more than its acknowledgement (RFC 9000 §13.2.1), which nobody answers. The
+/// same holds for what leaves within a round trip.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(250);
 /// A path over which payload moved this lately is in use.
 const IN_USE: Duration = Duration::from_secs(2);
 /// Bytes of a packet where the transport has not measured any.
@@ -43,8 +46,7 @@ pub(super) struct Connection {
     seen: Seen,
     /// When payload moved last.
     moved: Option<Instant>,
-    /// When something came last, or nothing was due; and what had been received by then.
-    heard: Option<(Instant, u64)>,
+    heard: Option<Heard>,
     /// Since when its path does not work, and what had been received by then.
     pub down: Option<(Instant, u64)>,
     pub told: Option<PathCondition>,
@@ -54,6 +56,19 @@ pub(super) struct Connection {
     pub has_alternatives: bool,
     /// It was found out whose it is.
     pub has_host: bool,
+}
+
+/// When something came over a connection last, and what has been due since then.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    at: Instant,
+    received_bytes: u64,
+    /// What had been sent once whatever came was acknowledged.
+    sent_bytes: Option<u64>,
+    /// Since when the protocol owes something.
+    owed_since: Option<Instant>,
+    /// Since when the transport waits for acknowledgements.
+    asked_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,18 +97,27 @@ impl Connection {
 
     /// Whether nobody answers at its end: something is due, and nothing comes.
     fn is_unanswered(&mut self, measured: &Measured, now: Instant) -> bool {
-        let received_bytes = measured.received_bytes;
-        match self.heard {
-            Some((since, before)) if measured.owes && before == received_bytes => {
-                let rtt = measured.transport.map_or(Duration::ZERO, |transport| transport.rtt);
-                let patience = ANSWERS_WITHIN.max(rtt.saturating_mul(ANSWERS_WITHIN_ROUND_TRIPS));
-                now.saturating_duration_since(since) >= patience
-            }
-            _ => {
-                self.heard = Some((now, received_bytes));
-                false
-            }
+        let rtt = measured.transport.map_or(Duration::ZERO, |transport| transport.rtt);
+        let new = Heard {
+            at: now,
+            received_bytes: measured.received_bytes,
+            sent_bytes: None,
+            owed_since: None,
+            asked_since: None,
+        };
+        let heard = self.heard.get_or_insert(new);
+        if heard.received_bytes != measured.received_bytes {
+            *heard = new;
         }
+        heard.owed_since = measured.owes.then(|| heard.owed_since.unwrap_or(now));
+        if now.saturating_duration_since(heard.at) > ACKNOWLEDGED_WITHIN.max(rtt)
+            && measured.sent_bytes > *heard.sent_bytes.get_or_insert(measured.sent_bytes)
+        {
+            heard.asked_since.get_or_insert(now);
+        }
+        let patience = ANSWERS_WITHIN.max(rtt.saturating_mul(ANSWERS_WITHIN_ROUND_TRIPS));
+        let is_late = |since: Instant| now.saturating_duration_since(since) >= patience;
+        heard.owed_since.is_some_and(is_late) || heard.asked_since.is_some_and(is_late)
     }
 
     fn sample(&mut self, measured: &Measured, now: Instant) -> Option<Sample> {

@@ -184,6 +184,8 @@ impl GrantedPath {
 pub struct Measured {
     /// Bytes that came over it, whatever they were.
     pub received_bytes: u64,
+    /// Bytes that left over it, whatever they were; 0 where nobody acknowledges them.
+    pub sent_bytes: u64,
     /// Payload that moved over it, both ways.
     pub payload_bytes: u64,
     /// It was asked for something that did not come yet.

@@ -372,6 +372,7 @@ fn measured(core: &Torrent, conns: &HashMap<ConnId, PathConn>, id: ConnId) -> Me
     });
     Measured {
         received_bytes: received_bytes(conn, core.conn_downloaded_bytes(id)),
+        sent_bytes: conn.route.as_ref().map_or(0, QuicRoute::sent_bytes),
         payload_bytes: core.conn_bytes(id),
         owes: core.expected(id).next().is_some(),
         transport,

@@ -76,8 +76,11 @@ impl TorrentDriver {
         self.named.reached(address);
     }
 
-    /// A peer could not be dialled, or its connection ended.
+    /// A peer could not be dialled, or its connection ended. As long as there is one over another path, it is there.
     pub(crate) fn peer_failed(&mut self, address: Endpoint, reason: &str, is_final: bool) {
+        if self.paths.manager.reaches(address) {
+            return;
+        }
         if let Some(is_final) = self.named.failed(address, reason, is_final, Instant::now()) {
             self.tell(EventKind::PeerFailed { address, reason: reason.to_owned(), is_final });
         }

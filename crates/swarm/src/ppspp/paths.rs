@@ -476,6 +476,7 @@ impl Content {
             };
             let measured = Measured {
                 received_bytes: stats.received_bytes,
+                sent_bytes: 0,
                 payload_bytes: stats.downloaded_bytes + stats.uploaded_bytes,
                 owes: stats.asked > 0,
                 transport: (stats.rtt > Duration::ZERO).then_some(transport),

@@ -92,6 +92,11 @@ impl QuicRoute {
         self.connection.path_stats(PathId::ZERO).map_or(0, |stats| stats.udp_rx.bytes)
     }
 
+    /// Bytes that left over it so far, acknowledgements and signs of life among them.
+    pub fn sent_bytes(&self) -> u64 {
+        self.connection.path_stats(PathId::ZERO).map_or(0, |stats| stats.udp_tx.bytes)
+    }
+
     /// Ends the connection, because the way is gone.
     pub fn give_up(&self, reason: &str) {
         CloseCode::PathDown.close(&self.connection, reason);

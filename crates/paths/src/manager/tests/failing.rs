@@ -59,6 +59,35 @@ fn who_owes_and_answers_nothing_at_all_is_left_and_dialled_anew() {
     assert!(sim.open_paths(1).contains(&paths[1].id()), "it is dialled anew");
 }
 
+// A router that died next to us says nothing either, and whom we send to owes us no more than acknowledgements.
+#[test]
+fn who_acknowledges_nothing_is_left_though_nothing_else_is_due() {
+    let (mut sim, paths) = uploader(2, 2);
+    sim.run(SECOND, |_| true);
+    let [dead, alive] = [0, 1].map(|at: usize| sim.conn_over(paths[at].id()));
+    [dead, alive].iter().for_each(|conn| sim.receive(*conn, 40));
+    sim.look();
+    let send = |sim: &mut Sim, conn: ConnId| {
+        sim.conns.get_mut(&conn).unwrap().2.sent_bytes += 1200;
+    };
+    // What came is acknowledged, and nobody answers that.
+    [dead, alive].iter().for_each(|conn| send(&mut sim, *conn));
+    sim.run(60 * SECOND, |_| panic!("both are open"));
+    let is_down = |sim: &Sim| {
+        [dead, alive].map(|conn| !sim.conns.contains_key(&conn) || sim.states[&conn] == PathState::Down)
+    };
+    assert_eq!(is_down(&sim), [false, false]);
+    // A sign of life leaves over both, again and again over the one that is dead.
+    for _ in 0..4 {
+        [dead, alive].iter().for_each(|conn| send(&mut sim, *conn));
+        sim.run(SECOND, |_| panic!("both are open"));
+        sim.receive(alive, 40);
+    }
+    assert_eq!(is_down(&sim), [false, false]);
+    sim.run(2 * SECOND, |_| true);
+    assert_eq!(is_down(&sim), [true, false]);
+}
+
 #[test]
 fn a_long_way_has_the_time_that_it_takes() {
     let (mut sim, paths) = uploader(1, 1);
