@@ -52,8 +52,7 @@ pub(crate) struct SendFlags {
     #[arg(long, value_name = "RATE", conflicts_with = "congestion")]
     pub rate: Option<Rate>,
     /// Take of a link what one flow of TCP would, however many paths go through it; --fair=no takes what each path gets
-    #[arg(long, value_name = "yes|no", num_args = 0..=1, require_equals = true, default_value = "yes", default_missing_value = "yes",
-        value_parser = clap::builder::BoolishValueParser::new(), hide_default_value = true, hide_possible_values = true)]
+    #[arg(long, default_value = "yes")]
     pub fair: bool,
     #[command(flatten)]
     pub bulk: BulkFlags,

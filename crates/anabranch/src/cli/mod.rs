@@ -161,12 +161,13 @@ fn answerable(arg: Arg) -> Arg {
     if !matches!(arg.get_action(), ArgAction::SetTrue) {
         return arg;
     }
+    let is_on_by_default = !arg.get_default_values().is_empty();
     arg.action(ArgAction::Set)
         .value_parser(BoolishValueParser::new())
         .num_args(0..=1)
         .require_equals(true)
         .default_missing_value("yes")
-        .default_value("no")
+        .default_value(if is_on_by_default { "yes" } else { "no" })
         .value_name("yes|no")
         .hide_default_value(true)
         .hide_possible_values(true)
@@ -184,12 +185,26 @@ fn signed(arg: Arg) -> Arg {
 
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches;
+
     use super::*;
 
     #[test]
     fn definitions_are_sound() {
         command().debug_assert();
         whole().debug_assert();
+    }
+
+    #[test]
+    fn what_is_on_unless_turned_off_is_on() {
+        let is_fair = |flags: &[&str]| {
+            let matches = command().get_matches_from([&["anabranch", "send", "file"], flags].concat());
+            match Cli::from_arg_matches(&matches).map(|cli| cli.command) {
+                Ok(Command::Send(Later(flags))) => flags.fair,
+                other => panic!("{:?}", other.err()),
+            }
+        };
+        assert_eq!([&[][..], &["--fair"], &["--fair=yes"], &["--fair=no"]].map(is_fair), [true, true, true, false]);
     }
 
     #[test]

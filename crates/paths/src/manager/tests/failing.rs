@@ -73,9 +73,8 @@ fn who_acknowledges_nothing_is_left_though_nothing_else_is_due() {
     // What came is acknowledged, and nobody answers that.
     [dead, alive].iter().for_each(|conn| send(&mut sim, *conn));
     sim.run(60 * SECOND, |_| panic!("both are open"));
-    let is_down = |sim: &Sim| {
-        [dead, alive].map(|conn| !sim.conns.contains_key(&conn) || sim.states[&conn] == PathState::Down)
-    };
+    let is_down =
+        |sim: &Sim| [dead, alive].map(|conn| !sim.conns.contains_key(&conn) || sim.states[&conn] == PathState::Down);
     assert_eq!(is_down(&sim), [false, false]);
     // A sign of life leaves over both, again and again over the one that is dead.
     for _ in 0..4 {
