@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -88,8 +88,22 @@ impl Process {
     /// # Errors
     /// When the program cannot be started.
     pub fn spawn(name: impl Into<String>, command: &mut Command) -> Result<Self> {
+        Self::start(name.into(), command, Stdio::null()).map(|(process, _)| process)
+    }
+
+    /// The same, and what writes to its stdin, which ends when that is dropped.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn spawn_fed(name: impl Into<String>, command: &mut Command) -> Result<(Self, ChildStdin)> {
         let name = name.into();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (process, input) = Self::start(name.clone(), command, Stdio::piped())?;
+        let input = input.ok_or(Error::Nonsense { name, what: "no stdin".into() })?;
+        Ok((process, input))
+    }
+
+    fn start(name: String, command: &mut Command, stdin: Stdio) -> Result<(Self, Option<ChildStdin>)> {
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         // SAFETY: prctl is async-signal-safe and touches nothing of the parent's memory.
         unsafe {
             command.pre_exec(|| {
@@ -120,7 +134,8 @@ impl Process {
         }
         let rss_bytes_max = Arc::new(AtomicU64::new(0));
         watch_memory(pid, Arc::downgrade(&rss_bytes_max));
-        Ok(Self { name, pid, pidfd, started, lines, log, usage: None, readers, rss_bytes_max })
+        let process = Self { name, pid, pidfd, started, lines, log, usage: None, readers, rss_bytes_max };
+        Ok((process, child.stdin.take()))
     }
 
     /// Starts `command` and waits for it to end well.
@@ -388,6 +403,16 @@ mod tests {
         assert_eq!(usage.status.code(), Some(4));
         assert!(usage.rss_bytes_max > 0);
         assert!(matches!(shell.wait_success(LIMIT), Err(Error::Exited { .. })));
+    }
+
+    #[test]
+    fn what_is_written_to_it_is_read_to_its_end() {
+        let (mut cat, mut input) = Process::spawn_fed("cat", &mut Command::new("cat")).unwrap();
+        std::io::Write::write_all(&mut input, b"told\n").unwrap();
+        assert_eq!(cat.wait_line("it", LIMIT, |_| true).unwrap().text, "told");
+        assert!(!cat.has_ended());
+        drop(input);
+        cat.wait_success(LIMIT).unwrap();
     }
 
     #[test]
