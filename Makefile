@@ -16,7 +16,7 @@ PLANS ?= $(shell grep -L '^sim = ' plans/*.toml)
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo lab test matrix zoo bulk play live daemon page congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit results slurm kills deb tarball
+.PHONY: help build check deps demo lab test matrix zoo bulk play live daemon page film congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit results slurm kills deb tarball
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -85,6 +85,10 @@ daemon: ## Kill the daemon a hundred times while contents come and go: nothing t
 
 page: deps build ## Drive the daemon's page in a browser: all of it for people with disabilities, on a phone, by keyboard; times are printed (minutes)
 	$(TEST) -p anabranch-testbed --test page -- --include-ignored --nocapture --test-threads 1 $(FLAGS)
+
+film: deps build ## Play a film in Chromium, and a live stream in VLC, over two paths of which one is cut meanwhile (minutes)
+	$(INSTALL) film
+	$(TEST) -p anabranch-testbed --test film -- --ignored --nocapture --test-threads 1
 
 mistakes: ## Give every flag of every command values that cannot be meant, and a transfer a disk that fails (minutes)
 	$(TEST) -p anabranch --test mistakes --test places -- --include-ignored

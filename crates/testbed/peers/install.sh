@@ -8,6 +8,7 @@
 #   install.sh pocketscion   installs what interop/pocketscion takes to build
 #   install.sh bench         installs the programs that bulk transfer is measured beside
 #   install.sh slurm         installs Slurm, for tests of job arrays
+#   install.sh film          installs what makes films, and who plays them
 set -eu
 cd "$(dirname "$0")/../../.."
 
@@ -69,6 +70,16 @@ jpan)
             "\`mvn install\` in a checkout of JPAN of that version." >&2
         exit 1
     }
+    exit
+    ;;
+film)
+    need ffmpeg ffmpeg
+    need vlc vlc-bin
+    # What it reads, decodes and shows with comes without a program.
+    ls /usr/lib/*/vlc/plugins/codec/libavcodec_plugin.so >/dev/null 2>&1 || packages="$packages vlc-plugin-base"
+    need chromium chromium
+    need chromedriver chromium-driver
+    install_packages
     exit
     ;;
 slurm)
