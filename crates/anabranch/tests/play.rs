@@ -202,6 +202,20 @@ fn a_seek_in_what_is_streamed_goes_before_everything_else() {
     playing.interrupt();
 }
 
+/// What comes more slowly than films in high definition are played comes in order all the same: a piece, then the next.
+#[test]
+fn what_is_streamed_slowly_comes_piece_after_piece() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_sharer, link, bytes) = streamed(dir.path(), "film.mkv", 4 << 20, "500K");
+    let (mut playing, serving) = play(dir.path(), &[&link, "-o", "out"]);
+    let url = url(&serving);
+    let reading = std::thread::spawn(move || get(&url, "").body);
+    let order: Vec<Value> = (0..16).map(|_| playing.event("piece")["piece"].clone()).collect();
+    assert_eq!(order, (0..16).map(Value::from).collect::<Vec<_>>());
+    assert!(reading.join().unwrap() == bytes);
+    assert_eq!(playing.interrupt().0, 0);
+}
+
 /// The last bytes are the first to be fetched, and the place where the reader left off is left.
 #[test]
 fn a_seek_goes_before_everything_else() {

@@ -42,7 +42,7 @@ impl Readable for Content {
     }
 
     fn need(&mut self, deadlines: &[Deadline], _front: Option<u32>, _now: Instant) {
-        deadlines.iter().for_each(|(piece, deadline)| self.set_deadline(*piece, *deadline));
+        self.set_deadlines(deadlines);
     }
 
     fn unreadable(&mut self, piece: u32, _reason: &str) {

@@ -6,13 +6,17 @@ use anabranch_ppspp::picker::Picker;
 
 use super::Content;
 use crate::ppspp::{chunks_of, default_picker};
+use crate::store::readers::Deadline;
 
 impl Content {
-    /// When a piece is needed; `None` takes that back. What is needed first is asked for in order.
-    pub(crate) fn set_deadline(&mut self, piece: u32, deadline: Option<Instant>) {
-        match deadline {
-            Some(deadline) => _ = self.deadlines.insert(piece, deadline),
-            None => _ = self.deadlines.remove(&piece),
+    /// When pieces are needed; `None` takes that back. What is needed first is asked for in order, once all of them are as they are to
+    /// be: halfway the next piece has its new deadline, the one behind it its old, earlier one, and seems to be needed first.
+    pub(crate) fn set_deadlines(&mut self, deadlines: &[Deadline]) {
+        for (piece, deadline) in deadlines {
+            match deadline {
+                Some(deadline) => _ = self.deadlines.insert(*piece, *deadline),
+                None => _ = self.deadlines.remove(piece),
+            }
         }
         self.aim();
     }
