@@ -82,9 +82,6 @@ fn execute() -> Result<Code, Failure> {
         }
     };
     let cli = Cli::from_arg_matches(&matches).map_err(|error| Failure::usage(error.to_string().trim_end()))?;
-    drop(matches);
-    // What took the flags apart leaves more than most commands need.
-    system::give_back_memory();
     let chatter = output::Chatter { quiet: cli.quiet, verbose: cli.verbose };
     match cli.command {
         Command::Create(Later(flags)) => commands::create::run(&flags, chatter),

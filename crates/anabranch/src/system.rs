@@ -22,15 +22,6 @@ pub(crate) fn raise_open_files_limit() {
     }
 }
 
-/// Gives memory that was freed back to the system: glibc keeps what lies below something that is in use.
-pub(crate) fn give_back_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: the call takes no pointer, and moves nothing that is in use.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 /// Whether this process may read what is everybody else's.
 pub(crate) fn is_administrator() -> bool {
     // SAFETY: the call takes nothing and cannot fail.
