@@ -5,9 +5,9 @@
 //! thread. The next stripes are announced to the kernel, which on a disk reads them while these are hashed. Pieces that are holes of
 //! a file are not read, and hashed once.
 //!
-//! What is not in the page cache does not come into it, where the file system knows direct reads: longer stripes, aligned, by
-//! twice as many threads, of which one half waits for the disk while the other hashes. Which way a group of pieces is read is decided
-//! by its first one.
+//! What is not in the page cache does not come into it, where the file system knows direct reads. There a group is read piece after
+//! piece, as a disk is fastest, and hashed when all of it is in memory, by a thread more than there are cores, as one waits for the
+//! disk while the others hash. Which way a group of pieces is read is decided by its first one.
 
 use std::fs::File;
 use std::io;
@@ -32,16 +32,18 @@ use crate::storage::{BUFFER_ALIGN, Buffer, BufferPool};
 const GROUP_BYTES: usize = 1024 * 1024;
 /// Bytes of each piece in a round: four blocks, and few enough for a group of 16 lanes.
 const STRIPE_BYTES: usize = 64 * 1024;
-/// Bytes of each piece in a round of direct reads: a disk takes as long for shorter ones. Pieces that are shorter are left to the
-/// kernel, which reads several at once.
-const DIRECT_STRIPE_BYTES: usize = 256 * 1024;
+/// Buffer of one thread for direct reads: the pieces that are read one after the other and then hashed side by side. Of longer pieces
+/// two are, half of this each in a round.
+const DIRECT_GROUP_BYTES: usize = 8 * 1024 * 1024;
+/// Bytes of a direct read: a disk takes as long for shorter ones, and with longer ones there is nothing under way between two.
+const DIRECT_READ_BYTES: usize = 512 * 1024;
+/// Shorter pieces are left to the kernel, which reads several at once.
+const DIRECT_PIECE_MIN: usize = 256 * 1024;
 /// What lanes begin at a multiple of: one that does not fetches each line twice, as its neighbours drive it from the first-level cache
 /// meanwhile. They do so less where lanes are not a power of two apart, so this is between them, too.
 const CACHE_LINE: usize = 64;
 /// Before and after what is wanted of a direct read: the rest of the blocks that it begins and ends in.
 const DIRECT_SLACK: usize = 2 * BUFFER_ALIGN;
-/// Threads a core where some of it is read directly.
-const DIRECT_THREADS_PER_CORE: usize = 2;
 /// Pieces looked at to find that out.
 const SAMPLES: usize = 8;
 /// Files that a thread keeps open: those of the pieces in its group, mostly one.
@@ -111,9 +113,17 @@ pub(crate) fn scan(plan: &Plan, cancel: &AtomicBool, mut on: impl FnMut(Progress
         // Leaves do not wait for each other: long stripes of few pieces read more sequentially.
         false => GROUP_BYTES.min(plan.piece_length as usize),
     };
+    // The same, past the page cache: whole pieces, if the buffer has room for so many.
+    let direct_bytes = if plan.sha1 { DIRECT_GROUP_BYTES } else { GROUP_BYTES };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = if is_any_cold(plan) { cores * DIRECT_THREADS_PER_CORE } else { cores }.min(THREADS_MAX);
-    let group = (GROUP_BYTES / stripe).min(plan.pieces.len().div_ceil(threads)).max(1);
+    let cold = is_any_cold(plan);
+    let threads = if cold { cores + 1 } else { cores }.min(THREADS_MAX);
+    let group = match plan.sha1 && cold {
+        true => (DIRECT_GROUP_BYTES / plan.piece_length as usize).max(2),
+        false => GROUP_BYTES / stripe,
+    };
+    let group = group.min(plan.pieces.len().div_ceil(threads)).max(1);
+    let direct_stripe = (1 << (direct_bytes / group).ilog2()).min(plan.piece_length as usize);
     let groups: Vec<&[u32]> = plan.pieces.chunks(group).collect();
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -126,6 +136,7 @@ pub(crate) fn scan(plan: &Plan, cancel: &AtomicBool, mut on: impl FnMut(Progress
                 let mut worker = Worker {
                     plan,
                     stripe,
+                    direct_stripe,
                     group,
                     buffer,
                     direct_buffer: None,
@@ -153,7 +164,10 @@ pub(crate) fn scan(plan: &Plan, cancel: &AtomicBool, mut on: impl FnMut(Progress
 
 struct Worker<'a> {
     plan: &'a Plan,
+    /// Bytes of each piece in a round.
     stripe: usize,
+    /// The same where they are read past the page cache.
+    direct_stripe: usize,
     /// Pieces in a group at most.
     group: usize,
     buffer: Vec<u8>,
@@ -262,11 +276,10 @@ impl Worker<'_> {
     fn filled(&mut self, pieces: &[u32], halt: &impl Fn() -> bool) -> Option<()> {
         let mut lanes: Vec<PieceInFlight> = pieces.iter().map(|piece| self.lane(*piece)).collect();
         let mut states = vec![Sha1::new(); if self.plan.sha1 { lanes.len() } else { 0 }];
-        let direct_stripe = self.stripe.max(DIRECT_STRIPE_BYTES);
-        let first = pieces.first().filter(|_| self.plan.piece_length as usize >= direct_stripe);
+        let first = pieces.first().filter(|_| self.plan.piece_length as usize >= DIRECT_PIECE_MIN);
         let direct = first.is_some_and(|piece| self.open.is_cold(self.plan, *piece)) && self.make_direct_buffer();
         let (stripe, room) = match direct {
-            true => (direct_stripe, direct_stripe + DIRECT_SLACK),
+            true => (self.direct_stripe, self.direct_stripe + DIRECT_SLACK),
             false => (self.stripe, self.stripe + CACHE_LINE),
         };
         let buffer = match &mut self.direct_buffer {
@@ -277,10 +290,10 @@ impl Worker<'_> {
             }
         };
         for from in (0..self.plan.piece_length as usize).step_by(stripe) {
-            if halt() {
-                return None;
-            }
             for (lane, room) in lanes.iter_mut().zip(buffer.chunks_mut(room)) {
+                if halt() {
+                    return None;
+                }
                 let len = lane.len.saturating_sub(from).min(stripe);
                 if lane.fault.is_none() && len > 0 {
                     let at = lane.start + from as u64;
@@ -295,6 +308,7 @@ impl Worker<'_> {
                     }
                 }
                 self.reports.next.bytes += len as u64;
+                self.reports.send_if_due()?;
             }
             let parts: Vec<&[u8]> = (lanes.iter().zip(buffer.chunks(room)))
                 .map(|(lane, room)| match lane.fault {
@@ -337,8 +351,8 @@ impl Worker<'_> {
     }
 
     fn make_direct_buffer(&mut self) -> bool {
-        let len = self.group * (self.stripe.max(DIRECT_STRIPE_BYTES) + DIRECT_SLACK);
-        self.direct_buffer = self.direct_buffer.take().or_else(|| BufferPool::new(len, len).try_get());
+        let len = self.group * (self.direct_stripe + DIRECT_SLACK);
+        self.direct_buffer = self.direct_buffer.take().or_else(|| BufferPool::on_huge_pages(len, len).try_get());
         self.direct_buffer.is_some()
     }
 }
@@ -367,7 +381,7 @@ fn extent_at(extents: &[Extent], offset: u64) -> usize {
 
 /// Whether any of some pieces, from all over the plan, is to be read directly.
 fn is_any_cold(plan: &Plan) -> bool {
-    let long_enough = plan.piece_length as usize >= DIRECT_STRIPE_BYTES;
+    let long_enough = plan.piece_length as usize >= DIRECT_PIECE_MIN;
     let samples = plan.pieces.iter().step_by(plan.pieces.len().div_ceil(SAMPLES).max(1));
     long_enough && samples.copied().any(|piece| OpenFiles::default().is_cold(plan, piece))
 }
@@ -395,14 +409,14 @@ impl OpenFile {
 }
 
 impl OpenFiles {
-    /// Whether most of the file that `piece` begins in is not in the page cache there, and can be read directly. A stripe is looked
+    /// Whether most of the file that `piece` begins in is not in the page cache there, and can be read directly. A part is looked
     /// at, not the piece: counting pages takes the longer the more are there, which is where nothing is to be gained.
     fn is_cold(&mut self, plan: &Plan, piece: u32) -> bool {
         let at = u64::from(piece) * u64::from(plan.piece_length);
         let index = extent_at(&plan.extents, at);
         let Some(extent) = plan.extents.get(index).filter(|extent| extent.offset <= at) else { return false };
         let inside = at - extent.offset;
-        let len = (DIRECT_STRIPE_BYTES as u64).min(extent.length - inside);
+        let len = (DIRECT_PIECE_MIN as u64).min(extent.length - inside);
         // Where it cannot be opened, reading says why.
         let Ok(open) = self.open(index, extent) else { return false };
         cached_bytes(&open.file, inside, len).is_some_and(|cached| cached < len / 2) && open.direct(extent).is_some()
@@ -489,7 +503,8 @@ impl OpenFiles {
 fn read_blocks(file: &File, room: &mut [u8], offset: u64, wanted: usize) -> io::Result<()> {
     let mut got = 0;
     while got < wanted {
-        match file.read_at(&mut room[got..], offset + got as u64) {
+        let end = room.len().min(got + DIRECT_READ_BYTES);
+        match file.read_at(&mut room[got..end], offset + got as u64) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(more) => got += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
