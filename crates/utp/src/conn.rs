@@ -208,6 +208,11 @@ impl Conn {
         Self::new(now, route, ids, SendQueue::new(first), RecvQueue::new(next), mtu_limit)
     }
 
+    /// Whether the other side called.
+    pub(crate) fn was_called(&self) -> bool {
+        self.recv_id == self.send_id.wrapping_add(1)
+    }
+
     /// A packet of this connection came.
     pub(crate) fn received(&mut self, now: Instant, clock_us: u32, packet: &Packet<'_>) {
         let header = &packet.header;

@@ -44,8 +44,8 @@ pub struct Endpoint {
     conns: HashMap<ConnId, Conn>,
     /// By who is at the other end, and the number that it knows us by.
     by_key: HashMap<(SocketAddr, u16), ConnId>,
-    /// Connections by host, called or calling.
-    of_host: HashMap<IpAddr, usize>,
+    /// Connections of those who called, by host.
+    callers_of_host: HashMap<IpAddr, usize>,
     next_id: u64,
     /// Those that may have something to send.
     due: VecDeque<ConnId>,
@@ -82,7 +82,7 @@ impl Endpoint {
             accepts,
             conns: HashMap::new(),
             by_key: HashMap::new(),
-            of_host: HashMap::new(),
+            callers_of_host: HashMap::new(),
             next_id: 0,
             due: VecDeque::new(),
             timers: BTreeSet::new(),
@@ -185,7 +185,7 @@ impl Endpoint {
             return None;
         }
         let host = host_of(route.remote);
-        if !host.is_loopback() && self.of_host.get(&host).is_some_and(|count| *count >= CALLERS_OF_HOST_MAX) {
+        if !host.is_loopback() && self.callers_of_host.get(&host).is_some_and(|count| *count >= CALLERS_OF_HOST_MAX) {
             return None;
         }
         let syn_id = header.connection_id.wrapping_sub(1);
@@ -407,7 +407,9 @@ impl Endpoint {
         }
         self.budget.recv_granted += conn.recv_limit as u64;
         self.by_key.insert((conn.route.remote, conn.recv_id), id);
-        *self.of_host.entry(host_of(conn.route.remote)).or_default() += 1;
+        if conn.was_called() {
+            *self.callers_of_host.entry(host_of(conn.route.remote)).or_default() += 1;
+        }
         self.conns.insert(id, conn);
         self.with(id, |_, _| {});
         id
@@ -416,7 +418,9 @@ impl Endpoint {
     fn remove(&mut self, id: ConnId) {
         let Some(conn) = self.conns.remove(&id) else { return };
         self.by_key.remove(&(conn.route.remote, conn.recv_id));
-        if let Entry::Occupied(mut count) = self.of_host.entry(host_of(conn.route.remote)) {
+        if conn.was_called()
+            && let Entry::Occupied(mut count) = self.callers_of_host.entry(host_of(conn.route.remote))
+        {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();

@@ -286,14 +286,17 @@ fn one_host_does_not_take_the_places_of_all_others() {
     ] {
         let [greedy, neighbour, other] = [greedy, neighbour, other].map(|ip| ip.parse::<std::net::IpAddr>().unwrap());
         let mut endpoint = Endpoint::new(now, 4, true);
+        // Whom we call takes no place of those who call.
+        let route = |port| Route::new((greedy, port).into());
+        (5000..5010).for_each(|port| assert!(endpoint.connect(now, route(port), 1400).is_ok()));
         for port in 1..=CALLERS_OF_HOST_MAX as u16 {
             call(&mut endpoint, (greedy, port).into(), now);
         }
-        assert_eq!(endpoint.len(), CALLERS_OF_HOST_MAX);
+        assert_eq!(endpoint.len(), 10 + CALLERS_OF_HOST_MAX);
         call(&mut endpoint, (neighbour, 999).into(), now);
-        assert_eq!(endpoint.len(), CALLERS_OF_HOST_MAX, "{neighbour}");
+        assert_eq!(endpoint.len(), 10 + CALLERS_OF_HOST_MAX, "{neighbour}");
         call(&mut endpoint, (other, 1).into(), now);
-        assert_eq!(endpoint.len(), CALLERS_OF_HOST_MAX + 1, "{other}");
+        assert_eq!(endpoint.len(), 10 + CALLERS_OF_HOST_MAX + 1, "{other}");
     }
 }
 

@@ -10,8 +10,8 @@ use super::{HALF_OPEN_MAX, PeerAddress, Swarm};
 use crate::merkle::NodeStore;
 use crate::wire::ChannelId;
 
-/// Proven channels with one host, of all that there may be: two of its programs over each of sixteen paths, or as many behind one router;
-/// eight such hosts find room.
+/// Proven channels that one host opened, of all that there may be: two of its programs over each of sixteen paths, or as many behind one
+/// router; eight such hosts find room. And as many that were opened to it: peers name whom to call.
 pub const HOST_CHANNELS_MAX: usize = 32;
 /// The same of those that others open to a live viewer, which has few: a third of them is left to other hosts.
 pub const VIEWER_HOST_CHANNELS_MAX: usize = VIEWER_CHANNELS_MAX * 2 / 3;
@@ -32,19 +32,22 @@ pub(super) fn is_same_host(one: IpAddr, other: IpAddr) -> bool {
 }
 
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
-    /// Whether a channel that is about to be proven has a place among those of its host. Where there are as many as may be, the one of
-    /// those that others opened and that has been idle for the longest makes room.
+    /// Whether a channel that is about to be proven has a place among those of its host that were opened from the same side. Where there
+    /// are as many as may be, the one of those that the host opened and that has been idle for the longest makes room.
     pub(super) fn has_room_of_host(&mut self, now: Instant, id: ChannelId) -> bool {
         let Some(new) = self.channels.get(&id) else { return false };
         let max = self.host_channels_max(new);
-        let of_host =
-            self.channels.iter().filter(|(_, channel)| channel.proven && channel.peer.is_same_host(&new.peer));
+        let is_ours = |channel: &Channel<P>| channel.tries > 0;
+        let is_of_host = |channel: &Channel<P>| {
+            channel.proven && is_ours(channel) == is_ours(new) && channel.peer.is_same_host(&new.peer)
+        };
+        let of_host = self.channels.iter().filter(|(_, channel)| is_of_host(channel));
         if of_host.clone().count() < max {
             return true;
         }
         let idle_for = |channel: &Channel<P>| now.saturating_duration_since(channel.moved_at);
         let may_go = |channel: &Channel<P>| {
-            channel.tries == 0 && idle_for(channel) >= IDLE_MIN && !self.pinned.contains(&channel.peer)
+            !is_ours(channel) && idle_for(channel) >= IDLE_MIN && !self.pinned.contains(&channel.peer)
         };
         let idle = of_host.filter(|(_, channel)| may_go(channel)).max_by_key(|(_, channel)| idle_for(channel));
         match idle.map(|(idle, _)| *idle) {

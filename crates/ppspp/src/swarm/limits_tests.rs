@@ -56,7 +56,7 @@ fn a_host_has_its_share_of_the_channels_and_no_more() {
 fn the_idlest_channel_of_a_host_makes_room_for_another_one() {
     let now = Instant::now();
     let mut swarm = seeder(CHUNKS, 1, now);
-    // One that we called, one that fetches, and others that do neither.
+    // One that we called, which takes no place of those who call; one that fetches, and others that do neither.
     let called = at("192.0.2.1", 500);
     assert!(swarm.connect(now, &called));
     let id = swarm.by_peer[&called];
@@ -64,15 +64,15 @@ fn the_idlest_channel_of_a_host_makes_room_for_another_one() {
     params(CHUNKS).handshake(Dialect::Rfc7574, 4, false, None).encode(&mut answer);
     swarm.datagram(now, &called, &answer);
     let fetching = at("192.0.2.1", 1);
-    for port in 1..HOST_CHANNELS_MAX {
+    for port in 1..=HOST_CHANNELS_MAX {
         assert!(come(&mut swarm, at("192.0.2.1", port), now).is_some());
     }
     let (id, later) = (swarm.by_peer[&fetching], now + Duration::from_millis(1));
     say(&mut swarm, id, &[Message::Request(0..1)], later);
     assert_eq!(come(&mut swarm, at("192.0.2.1", 100), now + IDLE_MIN - Duration::from_millis(1)), None);
-    for newcomer in 100..98 + HOST_CHANNELS_MAX {
+    for newcomer in 100..99 + HOST_CHANNELS_MAX {
         assert!(come(&mut swarm, at("192.0.2.1", newcomer), now + IDLE_MIN).is_some());
-        assert_eq!(swarm.peers().count(), HOST_CHANNELS_MAX);
+        assert_eq!(swarm.peers().count(), 1 + HOST_CHANNELS_MAX);
     }
     assert!(swarm.has_channel(&fetching), "it moved something less long ago");
     assert_eq!(come(&mut swarm, at("192.0.2.1", 200), now + IDLE_MIN), None, "the others are new");
