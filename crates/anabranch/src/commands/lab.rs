@@ -468,6 +468,7 @@ fn failure(error: &TrialError) -> Failure {
         TrialError::Slurm { .. } => Code::Failed,
         TrialError::NoCell { .. }
         | TrialError::Occupied(_)
+        | TrialError::InUse(_)
         | TrialError::Other { .. }
         | TrialError::NoTask { .. }
         | TrialError::SameId(_)

@@ -19,7 +19,7 @@ mod ways;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -90,6 +90,9 @@ pub enum TrialError {
     /// Results are there.
     #[error("{} holds results: go on with them (--resume), or give another folder (--out)", .0.display())]
     Occupied(PathBuf),
+    /// Another lab puts its results there.
+    #[error("{} is being filled by another run of the lab: wait for its end, or give another folder (--out)", .0.display())]
+    InUse(PathBuf),
     /// Results of something else are there.
     #[error("{} holds results of something else ({what} differs): give another folder (--out)", folder.display())]
     Other {
@@ -251,6 +254,16 @@ fn read_runs(path: &Path) -> Result<Vec<RunResult>, TrialError> {
         }
     }
     Ok(runs)
+}
+
+/// Keeps other labs out of a folder of results, as long as it is there; `None` where the file system knows no locks.
+fn hold(folder: &Path) -> Result<Option<File>, TrialError> {
+    let opened = File::open(folder).map_err(|error| BedError::file(folder, error))?;
+    match opened.try_lock() {
+        Ok(()) => Ok(Some(opened)),
+        Err(TryLockError::WouldBlock) => Err(TrialError::InUse(folder.to_path_buf())),
+        Err(TryLockError::Error(_)) => Ok(None),
+    }
 }
 
 /// Writes a file that is whole or not there.

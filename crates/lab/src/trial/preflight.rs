@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::{Options, TrialError, chosen, lock};
+use super::{Options, TrialError, chosen, hold, lock};
 use crate::bed::{Calibration, daemon};
 use crate::plan::{Cell, Plan};
 
@@ -44,6 +44,7 @@ fn takes(plan: &Plan, options: &Options) -> Result<(), TrialError> {
     if !options.resume {
         return Err(TrialError::Occupied(folder));
     }
+    hold(&folder)?;
     let ours = lock::make(plan, options, &Calibration::default());
     match lock::difference(&ours, &lock::read(&folder)?) {
         Some(what) => Err(TrialError::Other { folder, what }),
@@ -93,6 +94,9 @@ mod tests {
         let said = |plans: &[Plan], options: &Options| preflight(plans, options).unwrap_err().to_string();
         assert!(said(&plans, &options).contains("second holds results: go on with them (--resume)"));
         let on = Options { resume: true, ..options.clone() };
+        let held = hold(&dir.path().join("second")).unwrap();
+        assert!(said(&plans, &on).contains("second is being filled by another run of the lab"));
+        drop(held);
         preflight(&plans, &on).unwrap();
         // They are of another plan.
         fs::write(&file, lock.to_string().replace("\"content_bytes\":1000000", "\"content_bytes\":7")).unwrap();

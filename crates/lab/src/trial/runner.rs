@@ -17,7 +17,8 @@ use super::measure::{self, Measurements};
 use super::one::{self, Live};
 use super::result::RunResult;
 use super::{
-    Notice, Options, Outcome, RUNS, Results, TrialError, estimate, lock, logs_of, preflight, read_runs, write_whole,
+    Notice, Options, Outcome, RUNS, Results, TrialError, estimate, hold, lock, logs_of, preflight, read_runs,
+    write_whole,
 };
 use crate::bed::program::{bare, dies_with_us};
 use crate::bed::{BedError, Calibration, Lease};
@@ -45,6 +46,8 @@ pub fn run(
     let folder = options.out.join(&plan.id);
     fs::create_dir_all(&folder).map_err(|error| BedError::file(&folder, error))?;
     let folder = folder.canonicalize().map_err(|error| BedError::file(&folder, error))?;
+    // Two labs would make the same runs, and each take the other's files away.
+    let _held = hold(&folder)?;
     let place = scratch(&folder);
     let lock = if folder.join(lock::FILE).exists() { Some(lock::read(&folder)?) } else { None };
     let mut runs = if lock.is_some() { read_runs(&folder.join(RUNS))? } else { Vec::new() };
