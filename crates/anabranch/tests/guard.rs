@@ -499,7 +499,8 @@ fn through_a_proxy_goes_all_or_nothing() {
         };
         // The proxy looks the tracker's name up. What a tracker behind a proxy names is as far as can be: the peer is named by hand.
         let named = http.replace("127.0.0.1", "localhost");
-        let fixed = ["get", "t.torrent", "-o", out, "--json", "--peer", &address];
+        // Slowly: the content must not be here before the tracker was asked.
+        let fixed = ["get", "t.torrent", "-o", out, "--json", "--peer", &address, "--limit-down", "100K"];
         let arguments = [&fixed[..], &["--proxy", &url, "--tracker", &named]].concat();
         let (code, stdout, stderr) = run(dir.path(), &arguments);
         assert_eq!(code, 0, "{stdout} {stderr}");
