@@ -16,7 +16,7 @@ PLANS ?= $(shell grep -L '^sim = ' plans/*.toml)
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo lab test matrix zoo bulk play live daemon page film congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit results slurm kills deb tarball
+.PHONY: help build check deps demo lab test matrix zoo bulk play live daemon page film congestion ledbat mistakes hostile interop churn bench fuzz coverage miri lint rqbit results slurm kills deb tarball
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -116,6 +116,11 @@ bench: deps build ## Measure against libtorrent, rqbit (where `make rqbit` built
 
 fuzz: ## Fuzz every parser for SECONDS_EACH seconds
 	fuzz/run.sh $(SECONDS_EACH)
+
+coverage: ## Which lines of path choice its own tests reach (installs cargo-tarpaulin below target/; a quarter of an hour)
+	$(CARGO) install --quiet --locked --root $(TARGET)/tools cargo-tarpaulin
+	PATH="$(TARGET)/tools/bin:$$PATH" $(CARGO) tarpaulin -p anabranch-paths --lib --engine ptrace --skip-clean \
+		--include-files 'crates/paths/src/*' --target-dir $(TARGET)/coverage --out Stdout
 
 miri: ## Run what handles raw memory under Miri (needs a nightly toolchain; without Miri: under AddressSanitizer)
 	fuzz/memory.sh
