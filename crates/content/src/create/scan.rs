@@ -322,7 +322,6 @@ impl Worker<'_> {
             if self.plan.sha256 {
                 hash_leaves(&mut lanes, &parts, from);
             }
-            self.reports.send_if_due()?;
         }
         let mut states = states.into_iter();
         let finish = |(piece, lane): (&u32, PieceInFlight)| {
