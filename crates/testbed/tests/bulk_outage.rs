@@ -61,7 +61,7 @@ impl Transfer {
         Self { from, _to: to, folder, sending, receiving }
     }
 
-    /// Both ends say that it goes on, and end with the content.
+    /// The sender says that it goes on, and both ends end with the content.
     fn arrives(mut self) {
         must(self.sending.wait_event("resumed", LIMIT));
         let ended = self.receiving.wait_success(LIMIT).and_then(|_| self.sending.wait_success(LIMIT));
@@ -94,12 +94,9 @@ fn a_sender_may_get_another_address() {
         return;
     }
     let mut transfer = Transfer::begun();
-    let address = |what: &str, address: &str| {
-        let mut command = transfer.from.command("ip");
-        must(Process::run("ip", command.args(["addr", what, &format!("{address}/24"), "dev", DEVICE]), LIMIT));
-    };
-    address("del", FROM);
-    address("add", FROM_LATER);
+    let mut remove = transfer.from.command("ip");
+    must(Process::run("ip", remove.args(["addr", "del", &format!("{FROM}/24"), "dev", DEVICE]), LIMIT));
+    must(transfer.from.add_address(DEVICE, &format!("{FROM_LATER}/24")));
     must(transfer.sending.wait_event("waiting", LIMIT));
     transfer.arrives();
 }
