@@ -491,42 +491,60 @@ fn forged_handshakes_take_nobodys_place() {
     assert_eq!((swarm.peers().count(), swarm.channels.len()), (1, 1));
 }
 
+/// Whether one chunk is fetched by whoever calls in `dialect`, from a peer that takes calls in those alone that it `hears`.
+fn is_fetched(dialect: Dialect, addressing: Addressing, hears: impl Fn(Dialect) -> bool) -> bool {
+    let content = b"libswift's content, one chunk".to_vec();
+    let root = HashFunction::Sha1.hash(&content);
+    let now = Instant::now();
+    let swarm = |tree, have, seed| {
+        let params =
+            SwarmParams::new(root.as_bytes(), Integrity::MerkleTree, HashFunction::Sha1, addressing, Some(1024));
+        Swarm::<SocketAddr>::new(params.expect("a swarm"), tree, have, Mode::Paper, seed, now)
+    };
+    let nodes = || MemoryNodes::new(HashFunction::Sha1);
+    let mut whole = Tree::growing(HashFunction::Sha1, nodes());
+    whole.extend(root.as_bytes());
+    let mut seeder = swarm(whole, Binmap::full(1), 1);
+    let mut leecher = swarm(Tree::with_root(HashFunction::Sha1, root, None, nodes()), Binmap::new(), 2);
+    leecher.set_dialect(dialect);
+    leecher.connect(now, &address(0));
+    for step in 0..500 {
+        let now = now + Duration::from_millis(20 * step);
+        while let Some(transmit) = leecher.transmit() {
+            let is_call = transmit.datagram.starts_with(&[0; 4]);
+            let call = Opening::parse(&transmit.datagram[4..]).ok().filter(|_| is_call);
+            if call.is_none_or(|call| hears(call.dialect)) {
+                seeder.datagram(now, &address(1), &transmit.datagram);
+            }
+        }
+        while let Some(mut transmit) = seeder.transmit() {
+            transmit.datagram.extend(transmit.chunk.map(|_| content.clone()).unwrap_or_default());
+            for (chunk, bytes) in leecher.datagram(now, &address(0), &transmit.datagram).unwrap_or_default() {
+                assert_eq!(bytes, content);
+                leecher.stored(chunk);
+            }
+        }
+        leecher.poll(now);
+        seeder.poll(now);
+    }
+    leecher.is_complete()
+}
+
 /// Peers of libswift's dialects are fetched from, and served.
 #[test]
 fn libswifts_dialects_end_to_end() {
-    let content = b"libswift's content, one chunk".to_vec();
-    let root = HashFunction::Sha1.hash(&content);
     for (dialect, addressing) in [(Dialect::Draft10, Addressing::Chunks32), (Dialect::Legacy, Addressing::Bins32)] {
-        let now = Instant::now();
-        let swarm = |tree, have, seed| {
-            let params =
-                SwarmParams::new(root.as_bytes(), Integrity::MerkleTree, HashFunction::Sha1, addressing, Some(1024));
-            Swarm::<SocketAddr>::new(params.expect("a swarm"), tree, have, Mode::Paper, seed, now)
-        };
-        let nodes = || MemoryNodes::new(HashFunction::Sha1);
-        let mut whole = Tree::growing(HashFunction::Sha1, nodes());
-        whole.extend(root.as_bytes());
-        let mut seeder = swarm(whole, Binmap::full(1), 1);
-        let mut leecher = swarm(Tree::with_root(HashFunction::Sha1, root, None, nodes()), Binmap::new(), 2);
-        leecher.set_dialect(dialect);
-        leecher.connect(now, &address(0));
-        for step in 0..100 {
-            let now = now + Duration::from_millis(20 * step);
-            while let Some(transmit) = leecher.transmit() {
-                seeder.datagram(now, &address(1), &transmit.datagram);
-            }
-            while let Some(mut transmit) = seeder.transmit() {
-                transmit.datagram.extend(transmit.chunk.map(|_| content.clone()).unwrap_or_default());
-                for (chunk, bytes) in leecher.datagram(now, &address(0), &transmit.datagram).unwrap_or_default() {
-                    assert_eq!(bytes, content);
-                    leecher.stored(chunk);
-                }
-            }
-            leecher.poll(now);
-            seeder.poll(now);
-        }
-        assert!(leecher.is_complete(), "{dialect:?}");
+        assert!(is_fetched(dialect, addressing, |heard| heard == dialect), "{dialect:?}");
     }
+}
+
+/// A link does not always say whose peers they are.
+#[test]
+fn who_does_not_answer_one_dialect_is_called_in_the_other() {
+    for (ours, theirs) in [(Dialect::Rfc7574, Dialect::Draft10), (Dialect::Draft10, Dialect::Rfc7574)] {
+        assert!(is_fetched(ours, Addressing::Chunks32, |heard| heard == theirs), "{ours:?}");
+    }
+    assert!(!is_fetched(Dialect::Rfc7574, Addressing::Chunks32, |_| false));
 }
 
 /// A reader that goes elsewhere does not wait for what was asked for before.

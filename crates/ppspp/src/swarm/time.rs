@@ -67,6 +67,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                     self.close(id, false);
                 }
             } else if waited >= open_again * (1 << (channel.tries - 1).min(3)) {
+                channel.dialect = self.params.dialect_of_try(self.dialect, channel.tries);
                 self.send_opening(now, id);
             }
             return;

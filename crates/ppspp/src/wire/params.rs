@@ -116,6 +116,17 @@ impl SwarmParams {
         (self.integrity, self.hash, self.addressing) == (Integrity::MerkleTree, HashFunction::Sha1, Addressing::Bins32)
     }
 
+    /// The dialect of a handshake, where so many in `dialect` or another were not answered: libswift does not answer RFC 7574's, and others
+    /// need not answer its. Where it may be meant, each second one is in the other.
+    pub fn dialect_of_try(&self, dialect: Dialect, tries: u32) -> Dialect {
+        let may_be_libswift = (self.integrity, self.hash) == (Integrity::MerkleTree, HashFunction::Sha1);
+        match dialect {
+            Dialect::Rfc7574 if may_be_libswift && tries % 2 == 1 => Dialect::Draft10,
+            Dialect::Draft10 if tries % 2 == 1 => Dialect::Rfc7574,
+            own => own,
+        }
+    }
+
     /// Our handshake. The one that opens names the swarm (RFC 7574 §7.4); of a live stream, both say what they keep (§7.9).
     pub fn handshake(
         &self,
