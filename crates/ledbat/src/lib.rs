@@ -10,7 +10,8 @@
 //!   short one; the part is smaller where the way is longer than the target, so that it does not swing. A loss halves only
 //!   where the queue is about as long as it ever gets, or losses are many: else the loss is the link's, not ours. Whoever else
 //!   fills the queue is noticed by its delay, so it still yields; where a queue is full below the target, the target is a part
-//!   of what it holds, for the same reason.
+//!   of what it holds, for the same reason. From time to time it pauses for a round trip, as LEDBAT++ does (§4.4 of its draft), so that
+//!   who came when the queue was long finds out how short the way is: else each newcomer takes what was there for the way itself.
 
 #![forbid(unsafe_code)]
 
@@ -62,6 +63,14 @@ const GROWTH_LONG: f64 = 0.1;
 /// many, but a queue of a few packets does.
 const LOSS_RATE_MAX: f64 = 0.1;
 
+/// After its start, and after each pause, a flow pauses once in so many round trips, ...
+const PAUSE_EVERY_RTTS: [u32; 2] = [10, 50];
+/// ... and not more often than this.
+const PAUSE_EVERY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+/// How long a pause is, in round trips of before: most of what may be in the queue has to drain, more of it than the flow knows of where it
+/// came late itself.
+const PAUSE_RTTS: f64 = 0.75;
+
 /// What a driver whose timers are a millisecond coarse, and whose thread does other things, may be late.
 const CATCH_UP_FAST: Duration = Duration::from_millis(4);
 
@@ -80,6 +89,9 @@ pub struct Ledbat {
     /// Delays until then are of packets that left before the window changed for the last time.
     hold_until: Option<Instant>,
     full: FullQueue,
+    /// While it pauses: until when, and the window then.
+    pause: Option<(Instant, f64)>,
+    pause_at: Option<Instant>,
     round_end: Option<Instant>,
     round_acked: f64,
     round_lost: f64,
@@ -98,6 +110,8 @@ impl Ledbat {
             cut_at: None,
             hold_until: None,
             full: FullQueue::default(),
+            pause: None,
+            pause_at: None,
             round_end: None,
             round_acked: 0.0,
             round_lost: 0.0,
@@ -108,7 +122,7 @@ impl Ledbat {
     pub fn restart(&mut self) {
         let start = Self::new(self.mode);
         (self.window, self.slow_start) = (start.window, start.slow_start);
-        (self.cut_at, self.hold_until) = (None, None);
+        (self.cut_at, self.hold_until, self.pause, self.pause_at) = (None, None, None, None);
         self.current = CurrentDelay::default();
     }
 
@@ -208,12 +222,13 @@ impl Ledbat {
                 self.window = (self.window / 2.0).max(WINDOW_MIN);
                 self.hold_until = Some(now + self.rtt());
                 self.cut_at = Some(now);
+                self.pause_later(now, 0);
             } else if limited {
                 self.window += packets as f64;
             }
             return;
         }
-        if self.hold_until.is_some_and(|until| now < until) {
+        if self.hold_until.is_some_and(|until| now < until) || self.is_pausing(now) {
             return;
         }
         // A window that answers a queue one round trip later must not answer it whole.
@@ -232,6 +247,32 @@ impl Ledbat {
             };
             self.window = (self.window + change).max(WINDOW_MIN);
         }
+    }
+
+    /// Begins a pause, or ends it; whether there is one.
+    fn is_pausing(&mut self, now: Instant) -> bool {
+        match self.pause {
+            Some((until, _)) if now < until => return true,
+            Some((_, window)) => {
+                (self.window, self.pause) = (window, None);
+                self.hold_until = Some(now + self.rtt());
+                self.pause_later(now, 1);
+                return true;
+            }
+            None => {}
+        }
+        if self.pause_at.is_none_or(|at| now < at) {
+            return false;
+        }
+        // As much as the way holds without the queue.
+        let way = 1.0 - self.queue().as_secs_f64() / self.rtt().as_secs_f64();
+        self.pause = Some((now + self.rtt().mul_f64(PAUSE_RTTS), (self.window * way).max(WINDOW_MIN)));
+        self.window = WINDOW_MIN;
+        true
+    }
+
+    fn pause_later(&mut self, now: Instant, which: usize) {
+        self.pause_at = Some(now + (self.rtt() * PAUSE_EVERY_RTTS[which]).max(PAUSE_EVERY[which]));
     }
 
     /// 1 with no queue, 0 at the target, negative above.
@@ -257,7 +298,9 @@ impl Ledbat {
             }
         };
         if congested {
-            self.window = (self.window / 2.0).max(WINDOW_MIN);
+            // What was lost in a pause left before it.
+            let window = self.pause.as_mut().map_or(&mut self.window, |(_, window)| window);
+            *window = (*window / 2.0).max(WINDOW_MIN);
             self.slow_start = false;
             self.cut_at = Some(now);
         }
@@ -272,7 +315,7 @@ impl Ledbat {
         // The paper halves; RFC 6817 §2.4.2 goes to one packet, from where the default mode starts anew.
         self.window = if self.mode == Mode::Paper { (self.window / 2.0).max(WINDOW_MIN_PAPER) } else { WINDOW_MIN };
         self.slow_start = self.mode == Mode::Fast;
-        self.cut_at = Some(now);
+        (self.cut_at, self.pause, self.pause_at) = (Some(now), None, None);
     }
 
     fn round(&mut self, now: Instant) {

@@ -305,6 +305,22 @@ fn yields_to_cubic_and_comes_back() {
     }
 }
 
+/// Who comes when the queue is long takes its length for the way's, and all the rest of the link with it, until somebody pauses.
+#[test]
+fn who_comes_late_takes_no_more_than_its_part() {
+    println!("{:>6} {:>6} {:>8} {:>8} {:>10}", "Mbit/s", "ms", "first", "second", "queue ms");
+    let mut parts = Vec::new();
+    for (mbit, rtt_ms) in [(10.0, 20.0), (10.0, 60.0), (10.0, 300.0), (50.0, 60.0), (50.0, 300.0)] {
+        let link = Link { mbit, rtt_ms, queue_ms: 400.0, loss: 0.0, slot_ms: 0.0 };
+        let mut flows = [flow(ledbat(Mode::Fast), 0.0, f64::MAX), flow(ledbat(Mode::Fast), 20.0, f64::MAX)];
+        run(&link, &mut flows, 140.0, 1);
+        let [first, second] = [0, 1].map(|number| flows[number].mbit(60.0, 140.0) / mbit);
+        println!("{mbit:>6} {rtt_ms:>6} {first:>8.3} {second:>8.3} {:>10.1}", flows[1].queue_ms_max_steady);
+        parts.push((first, second));
+    }
+    assert!(parts.iter().all(|(first, second)| first.min(*second) >= 0.2 && first + second >= 0.9), "{parts:?}");
+}
+
 /// Delays that vary by themselves, where packets cross in bunches, are nobody's queue, whatever is lost.
 #[test]
 fn bunches_are_not_taken_for_a_queue() {
