@@ -28,7 +28,14 @@ impl Backend {
             let sha = is_x86_feature_detected!("sha") && is_x86_feature_detected!("sse4.1");
             let avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
             let avx2 = is_x86_feature_detected!("avx2");
-            [(avx512 && sha, &AVX512), (avx2 && sha, &AVX2_WITH_SHA), (avx2, &AVX2), (sha, &SHA)]
+            [
+                (avx512 && sha, &AVX512_WITH_SHA),
+                // Server processors of 2017 to 2020 have the long vectors, and no SHA instructions.
+                (avx512, &AVX512),
+                (avx2 && sha, &AVX2_WITH_SHA),
+                (avx2, &AVX2),
+                (sha, &SHA),
+            ]
         };
         #[cfg(not(target_arch = "x86_64"))]
         let special: [(bool, &'static Self); 0] = [];
@@ -87,6 +94,13 @@ static AVX2_WITH_SHA: Backend = Backend {
 
 #[cfg(target_arch = "x86_64")]
 static AVX512: Backend = Backend {
+    name: "avx512 x16",
+    sha1: Kernels { wide: Some(WideKernel { run: x86::sha1_avx512, lanes: 16, lanes_min: 2 }), ..SCALAR.sha1 },
+    sha256: Kernels { wide: Some(WideKernel { run: x86::sha256_avx512, lanes: 16, lanes_min: 2 }), ..SCALAR.sha256 },
+};
+
+#[cfg(target_arch = "x86_64")]
+static AVX512_WITH_SHA: Backend = Backend {
     name: "avx512 x16 + sha",
     sha1: Kernels { wide: Some(WideKernel { run: x86::sha1_avx512, lanes: 16, lanes_min: 6 }), ..SHA.sha1 },
     sha256: Kernels { wide: Some(WideKernel { run: x86::sha256_avx512, lanes: 16, lanes_min: 9 }), ..SHA.sha256 },
