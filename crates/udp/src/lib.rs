@@ -31,6 +31,7 @@
 mod address;
 mod control;
 mod device;
+mod egress;
 mod recv;
 mod send;
 mod socket;

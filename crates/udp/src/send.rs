@@ -30,7 +30,8 @@ pub struct Message<'a> {
     pub ecn: u8,
     /// The source address, where the socket has several.
     pub from: Option<IpAddr>,
-    /// The number of the interface to leave by; 0 leaves that to the system's routes.
+    /// The number of the interface to leave by; 0 leaves that to the system's routes. Over IPv6, and where the system would choose another
+    /// source for it, Linux passes over this.
     pub interface: u32,
 }
 
@@ -208,7 +209,8 @@ impl Socket {
                     writer.ecn(message.to.ip(), message.ecn);
                 }
                 if message.from.is_some() || message.interface != 0 {
-                    writer.source(message.from, message.interface, self.is_v6());
+                    let from = self.named_source(message.from, message.interface, message.to.ip());
+                    writer.source(from, message.interface, self.is_v6());
                 }
                 msg_hdr.msg_controllen = writer.len() as _;
                 msg_hdr.msg_control = (control as *mut Control).cast();

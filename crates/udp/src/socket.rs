@@ -2,11 +2,12 @@
 
 use std::io;
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::address::{RAW_ADDR_LEN, RawAddr};
+use crate::egress::Sources;
 
 /// What [`Socket::bind`] asks of the kernel.
 #[derive(Clone, Debug)]
@@ -47,6 +48,7 @@ pub struct Socket {
     local: SocketAddr,
     is_v6: bool,
     gso: AtomicBool,
+    sources: Sources,
 }
 
 impl Socket {
@@ -63,7 +65,8 @@ impl Socket {
         let fd = check(unsafe { libc::socket(family, kind, 0) })?;
         // SAFETY: a new descriptor that nobody else has.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let mut socket = Self { fd, local: address, is_v6, gso: AtomicBool::new(false) };
+        let gso = AtomicBool::new(false);
+        let mut socket = Self { fd, local: address, is_v6, gso, sources: Sources::default() };
         socket.configure(options)?;
 
         let (raw, len) = RawAddr::new(address, is_v6);
@@ -97,6 +100,21 @@ impl Socket {
 
     pub(crate) fn is_v6(&self) -> bool {
         self.is_v6
+    }
+
+    /// The source that a datagram's control message names, so that it leaves by `interface`, whose number is zero where any will do.
+    pub(crate) fn named_source(&self, from: Option<IpAddr>, interface: u32, to: IpAddr) -> Option<IpAddr> {
+        match (from?, to) {
+            (IpAddr::V6(source), IpAddr::V6(to))
+                if interface > 0
+                    && to.to_ipv4_mapped().is_none()
+                    && self.local.ip().is_unspecified()
+                    && self.sources.would_choose(source, interface, to) =>
+            {
+                None
+            }
+            _ => from,
+        }
     }
 
     /// Whether what leaves from here on may be cut apart on its way, as long as that is wanted; it may not at first.
