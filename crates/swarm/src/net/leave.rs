@@ -2,7 +2,8 @@
 //! of the DHT. Peers are reached by [`Uplinks`](super::uplinks::Uplinks).
 //!
 //! The system's resolver leaves as it likes. So where interfaces are named, names are looked up here: in `/etc/hosts`, and at the servers of
-//! `/etc/resolv.conf`, by those interfaces. A resolver on this machine, which such a file may name, is asked on this machine.
+//! `/etc/resolv.conf`, by those interfaces. Of systemd-resolved, which such a file names at an address of its own, the servers are asked that
+//! it would ask. Another resolver on this machine is asked on this machine.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -25,6 +26,9 @@ const DATAGRAMS_MAX: usize = 16;
 const UDP_BYTES_MAX: usize = 4096;
 /// Bytes of /etc/hosts that are read: the longest lists of blocked names have some.
 const HOSTS_BYTES_MAX: usize = 16 << 20;
+/// Where systemd-resolved listens, and where it says whom it asks (systemd-resolved.service(8)).
+const STUBS: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 0, 53), Ipv4Addr::new(127, 0, 0, 54)];
+const BEHIND_STUB: &str = "/run/systemd/resolve/resolv.conf";
 /// Addresses of one name.
 const ADDRESSES_MAX: usize = 16;
 
@@ -97,7 +101,7 @@ impl Leave {
         if !known.is_empty() {
             return Ok(known.into_iter().map(at).collect());
         }
-        let servers = dns::servers(&read_start("/etc/resolv.conf"));
+        let servers = servers_to_ask(&read_start("/etc/resolv.conf"), || read_start(BEHIND_STUB));
         let (v4, v6) = tokio::join!(self.ask_all(host, false, &servers), self.ask_all(host, true, &servers));
         let found: Vec<IpAddr> = match (v4, v6) {
             (Err(error), Err(_)) => return Err(error),
@@ -183,6 +187,17 @@ fn read_start(path: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// The servers of a file like `/etc/resolv.conf`; those of `behind` where systemd-resolved is the only one.
+fn servers_to_ask(text: &str, behind: impl FnOnce() -> String) -> Vec<SocketAddr> {
+    let named = dns::servers(text);
+    let is_stub = |server: &SocketAddr| STUBS.iter().any(|stub| server.ip() == *stub);
+    if !named.iter().all(is_stub) {
+        return named;
+    }
+    let behind = dns::servers(&behind());
+    if behind.is_empty() { named } else { behind }
+}
+
 /// The addresses that a file like /etc/hosts has for a name, which compares without case.
 fn named_in_hosts(text: &str, host: &str) -> Vec<IpAddr> {
     let host = host.strip_suffix('.').unwrap_or(host);
@@ -204,6 +219,18 @@ mod tests {
         let known = |host| named_in_hosts(text, host).iter().map(IpAddr::to_string).collect::<Vec<_>>();
         assert_eq!(known("A.Example."), ["192.0.2.7", "2001:db8::7"]);
         assert_eq!((known("a"), known("b")), (vec!["192.0.2.7".to_owned()], vec![]));
+    }
+
+    #[test]
+    fn whom_systemd_resolved_would_ask_is_asked() {
+        let asked = |text: &str, behind: &str| {
+            servers_to_ask(text, || behind.to_owned()).iter().map(|server| server.ip().to_string()).collect::<Vec<_>>()
+        };
+        let (stub, behind) = ("nameserver 127.0.0.53\noptions edns0\n", "nameserver 10.1.0.1\nnameserver fd00::1\n");
+        assert_eq!(asked(stub, behind), ["10.1.0.1", "fd00::1"]);
+        assert_eq!(asked(stub, ""), ["127.0.0.53"]);
+        assert_eq!(asked("nameserver 127.0.0.1\n", behind), ["127.0.0.1"]);
+        assert_eq!(asked("nameserver 127.0.0.53\nnameserver 192.0.2.1\n", behind), ["127.0.0.53", "192.0.2.1"]);
     }
 
     #[tokio::test]
