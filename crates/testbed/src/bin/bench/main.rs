@@ -54,7 +54,7 @@ fn run() -> Result<bool> {
                 if options.only.as_deref().is_some_and(|only| only != contender.name) {
                     continue;
                 }
-                if matches!(row.outcomes[index], Outcome::Missing(_) | Outcome::Failed(_)) {
+                if !matches!(row.outcomes[index], Outcome::Ran(_)) {
                     continue;
                 }
                 eprintln!("{} {repetition}/{} {} ...", spec.name, options.repeat, contender.name);

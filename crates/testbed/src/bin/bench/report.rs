@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anabranch_testbed::peers::checkout;
 use anabranch_testbed::{Error, Result};
@@ -40,6 +40,8 @@ pub(crate) enum Outcome {
     Ran(Vec<Sample>),
     /// Not installed, or not built.
     Missing(String),
+    /// A rival that takes longer than anybody waits for.
+    TooSlow(Duration),
     /// It did not do its work.
     Failed(String),
 }
@@ -66,6 +68,10 @@ impl<'a> Row<'a> {
                 }
             }
             Err(error @ Error::Missing { .. }) => self.outcomes[index] = Outcome::Missing(error.to_string()),
+            Err(Error::Timeout { limit, .. }) if !self.spec.contenders[index].name.contains("ours") => {
+                eprintln!("{}: not done within {limit:?}", self.spec.contenders[index].name);
+                self.outcomes[index] = Outcome::TooSlow(limit);
+            }
             Err(error) => {
                 eprintln!("{}: {error}", self.spec.contenders[index].name);
                 self.outcomes[index] = Outcome::Failed(error.to_string());
@@ -91,6 +97,10 @@ impl<'a> Row<'a> {
         for (contender, outcome) in self.spec.contenders.iter().zip(&self.outcomes) {
             match outcome {
                 Outcome::Missing(_) => writeln!(text, "| {} | not installed | | | | | |", contender.name).ok(),
+                Outcome::TooSlow(limit) => {
+                    let seconds = limit.as_secs();
+                    writeln!(text, "| {} | not done within {seconds} s | | | | | |", contender.name).ok()
+                }
                 Outcome::Failed(_) => writeln!(text, "| {} | failed | | | | | |", contender.name).ok(),
                 Outcome::Ran(samples) if samples.is_empty() => continue,
                 Outcome::Ran(samples) => {
@@ -120,6 +130,7 @@ impl<'a> Row<'a> {
                 let name = contender.name;
                 match outcome {
                     Outcome::Missing(why) => json!({ "name": name, "missing": why }),
+                    Outcome::TooSlow(limit) => json!({ "name": name, "not_done_within_seconds": limit.as_secs() }),
                     Outcome::Failed(why) => json!({ "name": name, "failed": why }),
                     Outcome::Ran(samples) => {
                         json!({ "name": name, "samples": samples.iter().map(sample_json).collect::<Vec<_>>() })

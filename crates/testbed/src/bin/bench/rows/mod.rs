@@ -183,6 +183,19 @@ pub(crate) fn all() -> Vec<Spec> {
             ],
         ),
         spec(
+            "utp-beside-tcp",
+            "a flow of TCP over 20 Mbit/s at 60 ms round trip, beside a transfer that has had the wire for ten seconds: the flow's rate",
+            MegabitsPerSecond,
+            None,
+            vec![
+                contender("nothing beside", |workspace| transfer::tcp_beside(workspace, None)),
+                contender("libtorrent over TCP", |workspace| transfer::tcp_beside(workspace, Some(Libtorrent))),
+                contender("libtorrent over uTP", |workspace| transfer::tcp_beside(workspace, Some(LibtorrentUtp))),
+                contender("ours over TCP", |workspace| transfer::tcp_beside(workspace, Some(Ours))),
+                contender("ours over uTP", |workspace| transfer::tcp_beside(workspace, Some(OursUtp))),
+            ],
+        ),
+        spec(
             "long-wire",
             "one connection over 1 Gbit/s at 100 ms round trip, v1: payload rate once the window is open",
             MegabitsPerSecond,
@@ -191,6 +204,8 @@ pub(crate) fn all() -> Vec<Spec> {
                 contender("bare TCP", transfer::bare_over_wire),
                 contender("libtorrent", |workspace| transfer::over_wire(workspace, Libtorrent)),
                 contender("rqbit", |workspace| transfer::over_wire(workspace, Rqbit)),
+                contender("libtorrent over uTP", |workspace| transfer::over_wire(workspace, LibtorrentUtp)),
+                contender("ours over uTP", |workspace| transfer::over_wire(workspace, OursUtp)),
                 contender("ours", |workspace| transfer::over_wire(workspace, Ours)),
             ],
         ),

@@ -21,6 +21,12 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Bytes over the long wire: slow start takes 2 s, this takes 9 s more.
 const WIRE_LEN_MAX: u64 = 1 << 30;
 const WIRE_PORT: u16 = 7000;
+/// The wire that a flow of TCP shares with a transfer; how long the transfer has it to itself, and the bytes of the flow.
+const SHARED_RATE_BITS: u64 = 20_000_000;
+const SHARED_RTT: Duration = Duration::from_millis(60);
+const SHARED_AFTER: Duration = Duration::from_secs(10);
+const SHARED_LEN: u64 = 32 << 20;
+const FLOW_PORT: u16 = 7001;
 const ANY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
 
 /// A seeder that is ready, and the CPU time it had spent by then.
@@ -116,6 +122,21 @@ impl Client {
             }
         };
         Ok(Seeder::new(process, address))
+    }
+
+    /// Begins to fetch into `out`.
+    fn leech(self, torrent: &Path, out: &Path, from: SocketAddr, at: Place<'_>) -> Result<Process> {
+        let source = torrent.display().to_string();
+        Ok(match self {
+            Self::Libtorrent | Self::LibtorrentUtp => {
+                let listen = at.listen.to_string();
+                Libtorrent::leech_with(&source, out, &[from], at.inside, &listen, self.flags())?.process
+            }
+            Self::Ours | Self::OursUtp => Anabranch::get(&source, out, &[from], at.inside, self.flags())?.process,
+            Self::Rqbit => {
+                return Err(Error::Nonsense { name: "rqbit".into(), what: "no row in which it only begins".into() });
+            }
+        })
     }
 
     /// Fetches into `out`.
@@ -230,14 +251,44 @@ pub(super) fn floor(workspace: &mut Workspace, access: &str, disk: OnDisk) -> Re
     })
 }
 
+/// The rate of one flow of TCP beside a transfer of a client to itself.
+pub(super) fn tcp_beside(workspace: &mut Workspace, client: Option<Client>) -> Result<Sample> {
+    let wire = wire_of(Shape { by_burst: false, ..Shape::new(SHARED_RATE_BITS, SHARED_RTT) })?;
+    let (torrent, out) = (workspace.torrent("1")?, workspace.out()?);
+    let (left, right) = (Place::on_wire(&wire.left, Wire::LEFT)?, Place::on_wire(&wire.right, Wire::RIGHT)?);
+    let mut beside = None;
+    if let Some(client) = client {
+        let seeder = client.seed(&torrent, &workspace.data, left)?;
+        let leecher = client.leech(&torrent, &out, seeder.address, right)?;
+        std::thread::sleep(SHARED_AFTER);
+        beside = Some((seeder, leecher));
+    }
+    let (floor, bytes, listen) = (workspace.floor(), SHARED_LEN.to_string(), format!("{}:{FLOW_PORT}", Wire::LEFT));
+    let mut sender = wire.left.command(&floor);
+    let mut sender = Process::spawn("sender", sender.args(["tcp-send", &bytes, &listen]))?;
+    sender.wait_event("listening", LIMIT)?;
+    let mut receiver = wire.right.command(&floor);
+    let (_, usage) = Process::run("receiver", receiver.args(["tcp-recv", &bytes, &listen]), LIMIT)?;
+    if let Some((_, mut leecher)) = beside
+        && leecher.has_ended()
+    {
+        return Err(Error::Nonsense { name: "the transfer beside".into(), what: format!("an end: {}", leecher.log()) });
+    }
+    Ok(Sample { figure: SHARED_LEN as f64 * 8.0 / 1e6 / usage.wall.as_secs_f64(), ..Sample::default() })
+}
+
 /// A fresh long wire. The content of the rows may be larger than is needed here; the torrent stays the same, so only
 /// the bare contender sends less.
 fn wire() -> Result<Wire> {
+    wire_of(Shape::new(1_000_000_000, Duration::from_millis(100)))
+}
+
+fn wire_of(shape: Shape) -> Result<Wire> {
     if !anabranch_testbed::net::available() {
         let remedy = "run as root: namespaces and TUN devices need it".into();
         return Err(Error::Missing { what: "the right to make networks".into(), remedy });
     }
-    Wire::new(Shape::new(1_000_000_000, Duration::from_millis(100)))
+    Wire::new(shape)
 }
 
 /// Watches the wire while `work` runs: payload rate between a half and 95 % of the bytes, Mbit/s.
