@@ -20,7 +20,10 @@ pub(crate) struct Pools {
 impl Pools {
     /// At most `limit_bytes` of buffers, whatever their sizes.
     pub(crate) fn new(limit_bytes: u64) -> Rc<Self> {
-        let classes = CLASS_LENS.map(|len| BufferPool::new(len as usize, limit_bytes as usize));
+        let classes = CLASS_LENS.map(|len| match len {
+            CHUNK_LEN => BufferPool::on_huge_pages(len as usize, limit_bytes as usize),
+            _ => BufferPool::new(len as usize, limit_bytes as usize),
+        });
         Rc::new(Self { classes, limit_bytes })
     }
 
@@ -42,12 +45,12 @@ impl Pools {
     /// A buffer of `len` bytes or more, up to [`CHUNK_LEN`]; `None` where the limit is reached.
     pub(super) fn try_get(&self, len: u32) -> Option<Buffer> {
         let class = self.classes.iter().find(|pool| pool.buffer_len() >= len as usize)?;
-        let class_len = class.buffer_len() as u64;
-        if self.free_bytes() < class_len {
+        if self.free_bytes() < class.buffer_len() as u64 {
             return None;
         }
         // Buffers of one size that rest must not add to those of another that work.
-        if class.stats().idle == 0 && self.mapped_bytes() + class_len > self.limit_bytes {
+        let growth_bytes = class.growth_bytes() as u64;
+        if growth_bytes > 0 && self.mapped_bytes() + growth_bytes > self.limit_bytes {
             self.trim();
         }
         class.try_get()
