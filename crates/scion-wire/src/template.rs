@@ -41,6 +41,11 @@ impl HeaderTemplate {
         Ok(Self { bytes: bytes[..len].into(), sum })
     }
 
+    /// The headers, but for lengths and checksum.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Bytes of both headers: what a payload has less than the path's MTU.
     pub fn header_len(&self) -> usize {
         self.bytes.len()

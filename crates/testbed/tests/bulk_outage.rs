@@ -1,5 +1,5 @@
-//! A bulk transfer whose every path is gone for longer than a connection lives, and one whose sender gets another address: both wait,
-//! say so, and go on.
+//! A bulk transfer whose every path is gone for longer than a connection lives, and ones whose ends get another address: they wait, say
+//! so, and go on.
 
 use std::process::Command;
 use std::time::Duration;
@@ -21,7 +21,8 @@ const DEVICE: &str = "wire";
 const NETWORK: &str = "10.11.0.0/24";
 const FROM: &str = "10.11.0.1";
 const TO: &str = "10.11.0.2";
-const FROM_LATER: &str = "10.11.0.3";
+/// What an end's address is later.
+const LATER: &str = "10.11.0.3";
 
 fn must<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
@@ -30,7 +31,7 @@ fn must<T>(result: Result<T>) -> T {
 /// A transfer between two hosts on one wire.
 struct Transfer {
     from: Namespace,
-    _to: Namespace,
+    to: Namespace,
     folder: tempfile::TempDir,
     sending: Process,
     receiving: Process,
@@ -47,7 +48,7 @@ impl Transfer {
         let place = |name: &str| folder.path().join(name);
         must(data::make_file(&place("content"), LEN, 11));
         let mut receive = must(anabranch::command(Some(&to)));
-        receive.args(["receive", "--json", "--listen", &format!("{TO}:7000")]);
+        receive.args(["receive", "--json", "--listen", "0.0.0.0:7000"]);
         receive.arg("-o").arg(place("out")).arg("--key").arg(place("receiver"));
         let mut receiving = must(Process::spawn("receive", &mut receive));
         let (event, _) = must(receiving.wait_event("ticket", LIMIT));
@@ -58,16 +59,18 @@ impl Transfer {
         must(sending.wait_event("started", LIMIT));
         std::thread::sleep(BEFORE);
         assert!(!sending.has_ended() && !receiving.has_ended(), "{}", sending.log());
-        Self { from, _to: to, folder, sending, receiving }
+        Self { from, to, folder, sending, receiving }
     }
 
-    /// The sender says that it goes on, and both ends end with the content.
-    fn arrives(mut self) {
+    /// The sender says that it goes on, and both ends end with the content. How many bytes of it came over the last connection.
+    fn arrives(mut self) -> Option<u64> {
         must(self.sending.wait_event("resumed", LIMIT));
+        let (finished, _) = must(self.sending.wait_event("finished", LIMIT));
         let ended = self.receiving.wait_success(LIMIT).and_then(|_| self.sending.wait_success(LIMIT));
         ended.unwrap_or_else(|error| panic!("{error}\n{}\n{}", self.sending.log(), self.receiving.log()));
         let read = |name: &str| std::fs::read(self.folder.path().join(name)).unwrap();
         assert!(read("content") == read("out/content"));
+        finished["bytes_moved"].as_u64()
     }
 }
 
@@ -87,16 +90,27 @@ fn all_paths_may_be_down_for_longer_than_a_connection_lives() {
     transfer.arrives();
 }
 
-#[test]
-fn a_sender_may_get_another_address() {
+/// The one who called, or the one who listens, moves to another address, and takes the connection along: nothing goes twice.
+fn moves(is_caller: bool) {
     if !net::available() {
         eprintln!("left out: not root");
         return;
     }
     let mut transfer = Transfer::begun();
-    let mut remove = transfer.from.command("ip");
-    must(Process::run("ip", remove.args(["addr", "del", &format!("{FROM}/24"), "dev", DEVICE]), LIMIT));
-    must(transfer.from.add_address(DEVICE, &format!("{FROM_LATER}/24")));
+    let (namespace, address) = if is_caller { (&transfer.from, FROM) } else { (&transfer.to, TO) };
+    let mut remove = namespace.command("ip");
+    must(Process::run("ip", remove.args(["addr", "del", &format!("{address}/24"), "dev", DEVICE]), LIMIT));
+    must(namespace.add_address(DEVICE, &format!("{LATER}/24")));
     must(transfer.sending.wait_event("waiting", LIMIT));
-    transfer.arrives();
+    assert_eq!(transfer.arrives(), Some(LEN), "not all came over one connection");
+}
+
+#[test]
+fn a_sender_may_get_another_address() {
+    moves(true);
+}
+
+#[test]
+fn a_receiver_that_listens_may_get_another_address() {
+    moves(false);
 }

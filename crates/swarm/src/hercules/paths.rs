@@ -10,6 +10,7 @@ use anabranch_hercules::wire::message::Message;
 use anabranch_paths::Endpoint;
 use anabranch_paths::select::Candidate;
 use anabranch_transport::control::ControlRouter;
+use anabranch_transport::datagram;
 
 use super::engine::{Command, Id, Measured, Route, Teller};
 use super::events::{PathProgress, PathWay};
@@ -27,10 +28,20 @@ pub(super) struct Paths {
     is_fair: bool,
     wished: usize,
     router: ControlRouter,
-    /// The path by whose way QUIC goes, and the socket that it is bound to.
-    quic: (u8, Option<usize>),
+    quic: Quic,
     /// What each path had moved at the last look, by index.
     moved: BTreeMap<u8, Moved>,
+}
+
+/// Where QUIC's packets go.
+#[derive(Default)]
+struct Quic {
+    /// They follow this path for as long as it is up,
+    path: u8,
+    /// and go this way now.
+    way: Option<datagram::Path>,
+    /// The socket that the connection is bound to.
+    port: Option<usize>,
 }
 
 /// What a path has moved, of which some may have gone another way before.
@@ -138,7 +149,7 @@ impl Paths {
             is_fair,
             wished,
             router,
-            quic: (0, None),
+            quic: Quic::default(),
             moved: BTreeMap::new(),
         }
     }
@@ -146,7 +157,9 @@ impl Paths {
     /// Takes ways into use; answers the paths.
     pub(super) fn begin(&mut self, candidates: &[CandidatePath]) -> Vec<NewPath> {
         let begun = candidates.iter().filter_map(|candidate| self.add(candidate.clone())).collect();
-        self.quic.1 = candidates.first().map(|candidate| candidate.route.port);
+        if let Some(Route { port, path }) = candidates.first().map(|candidate| candidate.route.clone()) {
+            self.quic = Quic { path: 0, way: Some(path), port: Some(port) };
+        }
         begun
     }
 
@@ -228,22 +241,25 @@ impl Paths {
         self.used.get(&index).map(|used| used.way.shown()).or_else(|| route.map(shown))
     }
 
-    /// What is measured of the paths, in `elapsed`; and QUIC's packets go where some get through.
-    pub(super) fn measured(&mut self, measured: &Measured, elapsed: Duration) -> Vec<PathProgress> {
-        let up = |path: u8| measured.paths.iter().find(|known| known.path == path).filter(|known| known.is_up);
-        if up(self.quic.0).is_none() {
-            let reroutes = |route: &Route| {
-                let is_callers = !self.used.is_empty();
-                self.quic.1.is_none_or(|port| port == route.port)
-                    && (is_callers || route.path.remote().as_scion().is_some())
-            };
-            let other = measured.paths.iter().filter(|known| known.is_up);
-            let other = other.filter_map(|known| Some((known.path, known.route.as_ref()?)));
-            if let Some((path, route)) = other.into_iter().find(|(_, route)| reroutes(route)) {
-                self.router.set_path(&route.path);
-                self.quic = (path, Some(route.port));
-            }
+    /// QUIC's packets go where some get through. Over IP who was called answers where it hears from.
+    fn lead_quic(&mut self, measured: &Measured) {
+        let is_callers = !self.used.is_empty();
+        let leads = |route: &Route| {
+            self.quic.port.is_none_or(|port| port == route.port)
+                && (is_callers || route.path.remote().as_scion().is_some())
+        };
+        let up = measured.paths.iter().filter(|known| known.is_up);
+        let up = up.filter_map(|known| Some((known.path, known.route.as_ref().filter(|route| leads(route))?)));
+        let Some((path, route)) = up.min_by_key(|(path, _)| *path != self.quic.path) else { return };
+        if !self.quic.way.as_ref().is_some_and(|way| way.is_identical(&route.path)) {
+            self.router.set_path(&route.path);
         }
+        self.quic = Quic { path, way: Some(route.path.clone()), port: Some(route.port) };
+    }
+
+    /// What is measured of the paths, in `elapsed`.
+    pub(super) fn measured(&mut self, measured: &Measured, elapsed: Duration) -> Vec<PathProgress> {
+        self.lead_quic(measured);
         let mut shown = Vec::new();
         for known in &measured.paths {
             let Some(way) = self.way(known.path, known.route.as_ref()) else { continue };

@@ -1,11 +1,12 @@
 //! Several paths: over a SCION network of this process, and over several of the loopback's addresses.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anabranch_asnet::network::{Network, Options as NetworkOptions};
 use anabranch_asnet::topology::Topology;
-use anabranch_paths::{Endpoint, IsdAs, PathFilter, ScionAddr};
+use anabranch_paths::{Endpoint, IsdAs, Path, PathFilter, ScionAddr};
 use anabranch_scion::lookup::{Daemon, PathLookup, Source};
 use anabranch_swarm::ScionConfig;
 use anabranch_swarm::bulk::{self, Dial, Event, Options, PeerKey, Peers};
@@ -27,9 +28,9 @@ impl Net {
     fn new() -> Self {
         static TESTS: AtomicU32 = AtomicU32::new(0);
         // Two /24 of loopback for each test of each process.
-        let (process, test) = (std::process::id() & 0x7ff, TESTS.fetch_add(1, Ordering::Relaxed));
-        assert!(test < 4, "two bits of the address");
-        let first = Ipv4Addr::from_bits(0x7f80_0000 | process << 11 | test << 9);
+        let (process, test) = (std::process::id() & 0x3ff, TESTS.fetch_add(1, Ordering::Relaxed));
+        assert!(test < 8, "three bits of the address");
+        let first = Ipv4Addr::from_bits(0x7f80_0000 | process << 12 | test << 9);
         let mut text = format!("network = '{first}'\n[as.'{}']\ncore = true\n[as.'{}']\n", ia(0), ia(1));
         for way in 1..=WAYS {
             text += &format!("[[link]]\nparent = '{}#{way}'\nchild = '{}#{}'\n", ia(0), ia(1), way + 10);
@@ -83,16 +84,24 @@ async fn ways_up(ear: &mut Ear, count: usize) {
     }
 }
 
-#[tokio::test]
-async fn every_path_of_scion_carries_and_links_may_go_down() {
-    for receiver_calls in [true, false] {
-        let net = Net::new();
+/// A transfer between the network's ends over so many paths, which takes three seconds. Whoever holds its handles keeps it going.
+struct Transfer {
+    _handles: [bulk::Handle; 2],
+    sender: Ear,
+    receiver: Ear,
+    memory: Arc<Memory>,
+    pattern: Arc<Pattern>,
+}
+
+impl Transfer {
+    async fn begin(net: &Net, wished: usize, receiver_calls: bool) -> Self {
         let (memory, pattern) = (Memory::new(), Pattern::new(16 << 20, 11));
-        let sending = Options { limit_up: Some(6_000_000), ..net.end(0).await };
-        let receiving = net.end(1).await;
+        let mut sending = Options { limit_up: Some(6_000_000), ..net.end(0).await };
+        let mut receiving = net.end(1).await;
+        (sending.paths.wished, receiving.paths.wished) = (wished, wished);
         let listen = Peers::Listen(by_ticket(SECRET, 1));
         let to = |address| Peers::Dial(vec![Dial { addresses: vec![address], key: None, secret: Some(SECRET) }]);
-        let (_handles, mut sender, mut receiver) = if receiver_calls {
+        let (handles, sender, receiver) = if receiver_calls {
             let (one, events) = bulk::send(sending, listen, pattern.clone()).unwrap();
             let mut sender = Ear::new(events);
             let address = scion_address(&mut sender).await;
@@ -105,6 +114,16 @@ async fn every_path_of_scion_carries_and_links_may_go_down() {
             let (other, events) = bulk::send(sending, to(address), pattern.clone()).unwrap();
             ([one, other], Ear::new(events), receiver)
         };
+        Self { _handles: handles, sender, receiver, memory, pattern }
+    }
+}
+
+#[tokio::test]
+async fn every_path_of_scion_carries_and_links_may_go_down() {
+    for receiver_calls in [true, false] {
+        let net = Net::new();
+        let transfer = Transfer::begin(&net, WAYS.into(), receiver_calls).await;
+        let Transfer { mut sender, mut receiver, memory, pattern, .. } = transfer;
         ways_up(&mut sender, WAYS.into()).await;
         let link = |way: u16| net.0.find_link(&format!("{}#{way}", ia(0)), None).unwrap();
         // One after the other goes down; never all at once.
@@ -121,6 +140,35 @@ async fn every_path_of_scion_carries_and_links_may_go_down() {
         }
         receiver.finished().await;
         memory.only().assert_is(&pattern);
+    }
+}
+
+#[tokio::test]
+async fn another_way_takes_the_only_ones_place_and_what_is_said_between_goes_with_it() {
+    for receiver_calls in [true, false] {
+        let net = Net::new();
+        let mut transfer = Transfer::begin(&net, 1, receiver_calls).await;
+        let (caller, called) = if receiver_calls {
+            (&mut transfer.receiver, &mut transfer.sender)
+        } else {
+            (&mut transfer.sender, &mut transfer.receiver)
+        };
+        let way = |event: &Event| match event {
+            Event::PathUp { way, .. } => way.path.as_ref().and_then(Path::as_scion).cloned(),
+            _ => None,
+        };
+        let first = caller.until(way).await;
+        let link = net.0.find_link(&first.interfaces[0].to_string(), None).unwrap();
+        net.0.set_link_up(link, false).unwrap();
+        let second = caller.until(way).await;
+        assert_ne!(first.interfaces, second.interfaces);
+        caller.finished().await;
+        called.finished().await;
+        transfer.memory.only().assert_is(&transfer.pattern);
+        for ear in [&transfer.sender, &transfer.receiver] {
+            let connections = ear.heard.iter().filter(|event| event.starts_with("PeerConnected")).count();
+            assert_eq!(connections, 1, "receiver calls: {receiver_calls}; {:#?}", ear.heard);
+        }
     }
 }
 

@@ -73,6 +73,15 @@ impl Path {
         Self(Arc::new(Inner { name: name.into(), remote: remote.into(), mtu_claimed: u16::MAX, network }))
     }
 
+    /// The same way, from whatever address this machine has for it now: where the one that it had is gone. `None` where it leaves that to
+    /// the system already, and over SCION, where the address is the socket's.
+    pub fn from_any_address(&self) -> Option<Self> {
+        let Network::Ip { to, from: Some(_), interface } = self.0.network else { return None };
+        let network = Network::Ip { to, from: None, interface };
+        let Inner { remote, mtu_claimed, .. } = *self.0;
+        Some(Self(Arc::new(Inner { name: remote.to_string().into(), remote, mtu_claimed, network })))
+    }
+
     /// Over SCION from the socket at `local` to the one at `remote`. It claims the path's MTU; zero is one that nobody told.
     ///
     /// # Errors
@@ -221,6 +230,18 @@ impl Path {
             _ => false,
         };
         is_same_network && self.0.remote == other.0.remote
+    }
+
+    /// Whether packets go out alike over both: the same way, by the same router and with the same hop fields.
+    pub fn is_identical(&self, other: &Self) -> bool {
+        let has_same_headers = match (&self.0.network, &other.0.network) {
+            (
+                Network::Scion { template, next_hop, .. },
+                Network::Scion { template: other, next_hop: other_next_hop, .. },
+            ) => template.as_bytes() == other.as_bytes() && next_hop == other_next_hop,
+            _ => true,
+        };
+        has_same_headers && self.is_same_way(other)
     }
 }
 

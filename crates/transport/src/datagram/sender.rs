@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
@@ -191,10 +192,10 @@ impl Sender {
     /// What the system's error about a packet of `len` bytes says of the path.
     fn failed(&self, error: io::Error, len: usize) -> SendError {
         let mut error = SendError::of_system(self.path.name(), error, len, self.path.mtu_claimed());
-        // No route leads over an interface that is gone, and that is all the system says.
-        if let Network::Ip { interface: index @ 1.., .. } = self.path.network()
+        // No route leads over an interface that is gone, nor from such an address, and that is all the system says.
+        if let Network::Ip { interface, from, .. } = self.path.network()
             && error.kind == SendErrorKind::Unreachable
-            && !self.shared.udp.has_interface(*index)
+            && (*interface > 0 && !self.shared.udp.has_interface(*interface) || from.is_some_and(is_gone))
         {
             error.kind = SendErrorKind::InterfaceGone;
         }
@@ -337,4 +338,9 @@ impl SendErrorKind {
     pub fn is_passing(self) -> bool {
         !matches!(self, Self::TooLong { .. } | Self::Forbidden | Self::Other)
     }
+}
+
+/// Whether an address is none of this machine's any more.
+fn is_gone(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }

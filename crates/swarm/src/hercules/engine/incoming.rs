@@ -10,7 +10,7 @@ use anabranch_hercules::{Arrived, CONTROL_PACKET_MAX, ChunkSet, Misbehaviour, Re
 use anabranch_transport::datagram::{self, Packet};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::outgoing::learn;
+use super::outgoing::{answer_from_any, learn};
 use super::poll::Waker;
 use super::port::{From, Port};
 use super::{Measured, MeasuredPath, News, Route};
@@ -18,7 +18,7 @@ use crate::hercules::content::Destination;
 use crate::hercules::disk::{Disk, Done};
 use crate::hercules::events::TransferError;
 
-/// A path of the caller's is knocked by until it is up, and again where nothing comes: first after so long, then twice as long
+/// A path of the caller's is knocked by until it is up, and any path again where nothing comes: first after so long, then twice as long
 /// each time, up to the longest.
 const KNOCK_WAIT_MIN: Duration = Duration::from_millis(20);
 const KNOCK_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -48,9 +48,11 @@ pub(super) struct Incoming {
 #[derive(Default)]
 struct Slot {
     route: Option<Route>,
+    /// This end chose the route.
+    is_own: bool,
     sender: Option<datagram::Sender>,
     learned: Option<Route>,
-    /// When to knock next; none where the other end begins.
+    /// When to knock next; none where the other end begins, for as long as something comes.
     knock: Option<(Instant, Duration)>,
     heard: Option<Instant>,
     is_up: bool,
@@ -91,12 +93,12 @@ impl Incoming {
         })
     }
 
-    /// A path goes this way. With `knocks`, this end begins.
-    pub(super) fn set_route(&mut self, index: u8, route: Route, knocks: bool, ports: &[Port]) {
+    /// A path goes this way, which this end chose and by which it begins, or where packets showed that it leads.
+    pub(super) fn set_route(&mut self, index: u8, route: Route, is_own: bool, ports: &[Port]) {
         let Some(slot) = self.paths.get_mut(usize::from(index)) else { return };
         slot.sender = ports.get(route.port).and_then(|port| port.sender(&route.path));
-        slot.route = Some(route);
-        if knocks {
+        (slot.route, slot.is_own) = (Some(route), is_own);
+        if is_own {
             slot.knock = Some((Instant::now(), KNOCK_WAIT_MIN));
         }
     }
@@ -170,7 +172,7 @@ impl Incoming {
             Ok(Arrived::Control { path } | Arrived::Chunk { path, .. }) => {
                 let slot = &mut self.paths[usize::from(path)];
                 slot.heard = Some(now);
-                learn(slot.route.as_ref(), &mut slot.learned, from);
+                slot.learned = learn(slot.route.as_ref(), slot.is_own, from).or(slot.learned.take());
                 if self.core.is_up(path) && !std::mem::replace(&mut slot.is_up, true) && slot.rtt.is_some() {
                     // It was up before.
                     let (rtt, route) = (slot.rtt.unwrap_or_default(), slot.route.clone());
@@ -215,6 +217,8 @@ impl Incoming {
             }
             if slot.is_up && slot.heard.is_some_and(|heard| now >= heard + SILENCE) {
                 slot.is_up = false;
+                // Either end may have another address since.
+                slot.knock.get_or_insert((now, KNOCK_WAIT_MIN));
                 let reason = "nothing comes by it".to_owned();
                 let _ = self.news.send(News::PathDown { path: index as u8, reason });
                 if !self.paths.iter().any(|slot| slot.is_up) {
@@ -229,8 +233,11 @@ impl Incoming {
         }
         let mut packet = [0; CONTROL_PACKET_MAX];
         while let Some((path, len)) = self.core.poll_control(now, &mut packet) {
-            if let Some(sender) = &mut self.paths[usize::from(path)].sender {
-                let _ = sender.try_send(&[Packet { head: &packet[..len], body: &[] }]);
+            let slot = &mut self.paths[usize::from(path)];
+            if let Some(sender) = &mut slot.sender {
+                let sent = sender.try_send(&[Packet { head: &packet[..len], body: &[] }]);
+                let other = || sent.err().and_then(|error| answer_from_any(&error, slot.is_own, slot.route.as_ref()?));
+                slot.learned = slot.learned.take().or_else(other);
             }
         }
         while let Some(message) = self.core.poll_message() {

@@ -314,7 +314,7 @@ impl Engine {
             }
             Command::Reroute { id, index, route } => {
                 if let Some(sender) = self.senders.get_mut(&id.transfer).filter(|_| id.sends) {
-                    sender.set_route(index, route, &self.ports);
+                    sender.set_route(index, route, true, &self.ports);
                 } else if let Some(receiver) = self.receivers.get_mut(&id.transfer).filter(|_| !id.sends) {
                     receiver.set_route(index, route, true, &self.ports);
                 }
@@ -452,8 +452,14 @@ impl Engine {
         self.rest_asked = asks_rest && self.common.source.as_ref().is_some_and(|(_, hashing)| !hashing.rest());
         if now >= self.progress_at {
             self.progress_at = now + PROGRESS_EVERY;
-            self.senders.values_mut().for_each(Outgoing::tell_progress);
-            self.receivers.values_mut().for_each(Incoming::tell_progress);
+            for sender in self.senders.values_mut() {
+                sender.settle_routes(&self.ports);
+                sender.tell_progress();
+            }
+            for receiver in self.receivers.values_mut() {
+                receiver.settle_routes(&self.ports);
+                receiver.tell_progress();
+            }
         }
         next
     }

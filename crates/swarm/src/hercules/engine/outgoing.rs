@@ -10,7 +10,7 @@ use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Sealer, Secret};
 use anabranch_hercules::{
     BATCH_PACKETS_MAX, Batch, CONTROL_PACKET_MAX, Event, Misbehaviour, Refused, Sender, congestion,
 };
-use anabranch_transport::datagram::{self, Pacer, Packet, SendErrorKind};
+use anabranch_transport::datagram::{self, Pacer, Packet, SendError, SendErrorKind};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::port::{From, Port};
@@ -49,6 +49,8 @@ pub(super) struct Outgoing {
 struct Slot {
     sealer: Option<Sealer>,
     route: Option<Route>,
+    /// This end chose the route.
+    is_own: bool,
     sender: Option<datagram::Sender>,
     /// Where it is now, as a packet of it showed.
     learned: Option<Route>,
@@ -99,7 +101,7 @@ impl Outgoing {
         let Some(slot) = self.paths.get_mut(usize::from(index)) else { return };
         slot.sealer = Some(sealer);
         if let Some(route) = route {
-            self.set_route(index, route, ports);
+            self.set_route(index, route, true, ports);
         }
     }
 
@@ -111,10 +113,11 @@ impl Outgoing {
         self.core.set_group(index, Some(index.into()));
     }
 
-    pub(super) fn set_route(&mut self, index: u8, route: Route, ports: &[Port]) {
+    /// A path goes this way, which this end chose, or where packets showed that it leads.
+    pub(super) fn set_route(&mut self, index: u8, route: Route, is_own: bool, ports: &[Port]) {
         let Some(slot) = self.paths.get_mut(usize::from(index)) else { return };
         slot.sender = ports.get(route.port).and_then(|port| port.sender(&route.path));
-        (slot.route, slot.narrow) = (Some(route), false);
+        (slot.route, slot.is_own, slot.narrow) = (Some(route), is_own, false);
         self.core.on_reroute(index, Instant::now());
     }
 
@@ -127,7 +130,7 @@ impl Outgoing {
         match self.core.on_datagram(packet, now) {
             Ok(path) => {
                 let slot = &mut self.paths[usize::from(path)];
-                learn(slot.route.as_ref(), &mut slot.learned, from);
+                slot.learned = learn(slot.route.as_ref(), slot.is_own, from).or(slot.learned.take());
             }
             Err(Refused::Dropped(_)) => {}
             Err(Refused::Misbehaviour(misbehaviour)) => self.check(Err(misbehaviour)),
@@ -138,7 +141,7 @@ impl Outgoing {
     pub(super) fn settle_routes(&mut self, ports: &[Port]) {
         for index in 0..PATHS_MAX {
             if let Some(route) = self.paths[index].learned.take() {
-                self.set_route(index as u8, route, ports);
+                self.set_route(index as u8, route, false, ports);
             }
         }
     }
@@ -243,9 +246,12 @@ impl Outgoing {
     fn send_control(&mut self, now: Instant) {
         let mut packet = [0; CONTROL_PACKET_MAX];
         while let Some((path, len)) = self.core.poll_control(now, &mut packet) {
-            if let Some(sender) = &mut self.paths[usize::from(path)].sender {
+            let slot = &mut self.paths[usize::from(path)];
+            if let Some(sender) = &mut slot.sender {
                 // One that does not leave is lost like others: the next says the same and more.
-                let _ = sender.try_send(&[Packet { head: &packet[..len], body: &[] }]);
+                let sent = sender.try_send(&[Packet { head: &packet[..len], body: &[] }]);
+                let other = || sent.err().and_then(|error| answer_from_any(&error, slot.is_own, slot.route.as_ref()?));
+                slot.learned = slot.learned.take().or_else(other);
             }
         }
     }
@@ -352,10 +358,20 @@ impl Outgoing {
     }
 }
 
-/// Notes where an authenticated packet came from, where that is not where its path leads. A caller keeps its own ways to an address.
-pub(super) fn learn(known: Option<&Route>, learned: &mut Option<Route>, from: &From<'_>) {
-    let is_known = known.is_some_and(|route| route.port == from.port && route.path.remote() == from.remote());
-    if !is_known {
-        *learned = from.route();
-    }
+/// How a path of the other end's is answered where the address is gone from which it was.
+pub(super) fn answer_from_any(error: &SendError, is_own: bool, route: &Route) -> Option<Route> {
+    let is_gone = !is_own && error.kind == SendErrorKind::InterfaceGone;
+    is_gone.then(|| route.path.from_any_address()).flatten().map(|path| Route { port: route.port, path })
+}
+
+/// The way back of an authenticated packet, where that is not the one that its path has. Who chose the way itself keeps it as long as it
+/// leads to the right address; the other end follows, also to fresh hop fields.
+pub(super) fn learn(known: Option<&Route>, is_own: bool, from: &From<'_>) -> Option<Route> {
+    let back = from.route()?;
+    let is_known = known.is_some_and(|route| {
+        let (path, back_path) = (&route.path, &back.path);
+        let is_same = if is_own { path.remote() == back_path.remote() } else { path.is_identical(back_path) };
+        route.port == back.port && is_same
+    });
+    (!is_known).then_some(back)
 }

@@ -16,7 +16,7 @@ use anabranch_paths::Endpoint;
 use noq::udp::{RecvMeta, Transmit};
 use noq::{AsyncUdpSocket, UdpSender};
 
-use crate::datagram::{Packet, Path, Sender, Socket};
+use crate::datagram::{Packet, Path, SendErrorKind, Sender, Socket};
 
 /// Packets that wait for QUIC's thread. More are lost, as on a full link: whoever means it sends them again.
 const WAITING_MAX: usize = 1024;
@@ -235,13 +235,18 @@ impl UdpSender for PortSender {
                 Err(_) => None,
             },
         };
+        let mut is_gone = false;
         if let Some(sender) = sender {
             let segment_len = transmit.segment_size.unwrap_or(transmit.contents.len()).max(1);
             let packets: Vec<Packet<'_>> =
                 transmit.contents.chunks(segment_len).map(|head| Packet { head, body: &[] }).collect();
             // What keeps a packet from leaving, a full buffer too, loses it: QUIC notices as it notices any loss. Data has the socket
             // most of the time, and what is said between is little.
-            let _ = sender.try_send(&packets);
+            let sent = sender.try_send(&packets);
+            is_gone = sent.is_err_and(|error| error.kind == SendErrorKind::InterfaceGone);
+        }
+        if let Some(other) = path.from_any_address().filter(|_| is_gone) {
+            this.shared.set_path(transmit.destination, &other);
         }
         Poll::Ready(Ok(()))
     }
