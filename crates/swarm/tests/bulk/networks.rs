@@ -158,6 +158,13 @@ async fn another_way_takes_the_only_ones_place_and_what_is_said_between_goes_wit
             _ => None,
         };
         let first = caller.until(way).await;
+        // What is said before the first byte is said once the path is up; it waits for the connection's end where that is lost.
+        caller
+            .until(|event| match event {
+                Event::Progress(progress) => (progress.done_bytes > 1 << 20).then_some(()),
+                _ => None,
+            })
+            .await;
         let link = net.0.find_link(&first.interfaces[0].to_string(), None).unwrap();
         net.0.set_link_up(link, false).unwrap();
         let second = caller.until(way).await;
