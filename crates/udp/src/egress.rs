@@ -8,12 +8,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem;
-use std::net::{Ipv6Addr, SocketAddrV6};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::net::{IpAddr, Ipv6Addr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::address::{RAW_ADDR_LEN, RawAddr};
 use crate::socket::check;
 
 /// For how long an answer holds: addresses come and go.
@@ -55,25 +54,17 @@ impl Sources {
 
 /// The address that the system gives datagrams to `to` that leave by the interface of this number.
 fn source_by(interface: u32, to: Ipv6Addr) -> io::Result<Ipv6Addr> {
-    // SAFETY: no pointers.
-    let fd = check(unsafe { libc::socket(libc::AF_INET6, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: a new descriptor that nobody else has.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
     let index = interface.cast_signed();
     let len = mem::size_of_val(&index) as libc::socklen_t;
     // SAFETY: the option is an `int`, which lives over the call.
     check(unsafe {
-        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, (&raw const index).cast(), len)
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, (&raw const index).cast(), len)
     })?;
-    let (raw, len) = RawAddr::new(SocketAddrV6::new(to, ANY_PORT, 0, 0).into(), true);
-    // SAFETY: `raw` has at least `len` bytes.
-    check(unsafe { libc::connect(fd.as_raw_fd(), (&raw const raw).cast(), len) })?;
-    let (mut raw, mut len) = (RawAddr::EMPTY, RAW_ADDR_LEN);
-    // SAFETY: `raw` has `len` bytes to write to.
-    check(unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut raw).cast(), &mut len) })?;
-    match raw.get().ip() {
-        std::net::IpAddr::V6(source) => Ok(source),
-        std::net::IpAddr::V4(_) => Err(io::ErrorKind::InvalidData.into()),
+    socket.connect((to, ANY_PORT))?;
+    match socket.local_addr()?.ip() {
+        IpAddr::V6(source) => Ok(source),
+        IpAddr::V4(_) => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -85,7 +76,7 @@ mod tests {
     fn the_loopback_has_one_source_and_an_interface_that_is_none_has_none() {
         let sources = Sources::default();
         // Where IPv6 is off there is nothing to choose.
-        let is_v6 = std::net::UdpSocket::bind("[::1]:0").is_ok();
+        let is_v6 = UdpSocket::bind("[::1]:0").is_ok();
         assert_eq!(sources.would_choose(Ipv6Addr::LOCALHOST, 1, Ipv6Addr::LOCALHOST), is_v6);
         assert!(!sources.would_choose(Ipv6Addr::UNSPECIFIED, 1, Ipv6Addr::LOCALHOST));
         assert!(!sources.would_choose(Ipv6Addr::LOCALHOST, 0x7fff_ffff, Ipv6Addr::LOCALHOST));

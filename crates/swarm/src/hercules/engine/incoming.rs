@@ -7,12 +7,11 @@ use anabranch_hercules::wire::PATHS_MAX;
 use anabranch_hercules::wire::message::{Message, Offer};
 use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Head, Secret};
 use anabranch_hercules::{Arrived, CONTROL_PACKET_MAX, ChunkSet, Misbehaviour, Receiver, ReceiverEvent, Refused, tree};
-use anabranch_transport::datagram::{self, Packet};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::outgoing::{answer_from_any, learn};
 use super::poll::Waker;
 use super::port::{From, Port};
+use super::way::Way;
 use super::{Measured, MeasuredPath, News, Route};
 use crate::hercules::content::Destination;
 use crate::hercules::disk::{Disk, Done};
@@ -47,11 +46,7 @@ pub(super) struct Incoming {
 
 #[derive(Default)]
 struct Slot {
-    route: Option<Route>,
-    /// This end chose the route.
-    is_own: bool,
-    sender: Option<datagram::Sender>,
-    learned: Option<Route>,
+    way: Way,
     /// When to knock next; none where the other end begins, for as long as something comes.
     knock: Option<(Instant, Duration)>,
     heard: Option<Instant>,
@@ -96,8 +91,7 @@ impl Incoming {
     /// A path goes this way, which this end chose and by which it begins, or where packets showed that it leads.
     pub(super) fn set_route(&mut self, index: u8, route: Route, is_own: bool, ports: &[Port]) {
         let Some(slot) = self.paths.get_mut(usize::from(index)) else { return };
-        slot.sender = ports.get(route.port).and_then(|port| port.sender(&route.path));
-        (slot.route, slot.is_own) = (Some(route), is_own);
+        slot.way.set(route, is_own, ports);
         if is_own {
             slot.knock = Some((Instant::now(), KNOCK_WAIT_MIN));
         }
@@ -105,7 +99,7 @@ impl Incoming {
 
     pub(super) fn settle_routes(&mut self, ports: &[Port]) {
         for index in 0..PATHS_MAX {
-            if let Some(route) = self.paths[index].learned.take() {
+            if let Some(route) = self.paths[index].way.take_learned() {
                 self.set_route(index as u8, route, false, ports);
             }
         }
@@ -172,10 +166,10 @@ impl Incoming {
             Ok(Arrived::Control { path } | Arrived::Chunk { path, .. }) => {
                 let slot = &mut self.paths[usize::from(path)];
                 slot.heard = Some(now);
-                slot.learned = learn(slot.route.as_ref(), slot.is_own, from).or(slot.learned.take());
+                slot.way.heard(from);
                 if self.core.is_up(path) && !std::mem::replace(&mut slot.is_up, true) && slot.rtt.is_some() {
                     // It was up before.
-                    let (rtt, route) = (slot.rtt.unwrap_or_default(), slot.route.clone());
+                    let (rtt, route) = (slot.rtt.unwrap_or_default(), slot.way.route().cloned());
                     let _ = self.news.send(News::PathUp { path, rtt, route });
                 }
             }
@@ -233,12 +227,7 @@ impl Incoming {
         }
         let mut packet = [0; CONTROL_PACKET_MAX];
         while let Some((path, len)) = self.core.poll_control(now, &mut packet) {
-            let slot = &mut self.paths[usize::from(path)];
-            if let Some(sender) = &mut slot.sender {
-                let sent = sender.try_send(&[Packet { head: &packet[..len], body: &[] }]);
-                let other = || sent.err().and_then(|error| answer_from_any(&error, slot.is_own, slot.route.as_ref()?));
-                slot.learned = slot.learned.take().or_else(other);
-            }
+            self.paths[usize::from(path)].way.send_control(&packet[..len]);
         }
         while let Some(message) = self.core.poll_message() {
             let _ = self.news.send(News::Say(message));
@@ -251,7 +240,7 @@ impl Incoming {
                 ReceiverEvent::PathUp { path, rtt } => {
                     let slot = &mut self.paths[usize::from(path)];
                     (slot.is_up, slot.rtt) = (true, Some(rtt));
-                    let route = slot.learned.clone().or_else(|| slot.route.clone());
+                    let route = slot.way.next_route().cloned();
                     let _ = self.news.send(News::PathUp { path, rtt, route });
                 }
                 ReceiverEvent::SpanCame(span) => self.disk.span_came(span),
@@ -270,10 +259,10 @@ impl Incoming {
     pub(super) fn tell_progress(&mut self) {
         let (came, _) = self.core.progress();
         let kept = self.core.kept();
-        let paths = (0..).zip(&self.paths).filter(|(_, slot)| slot.route.is_some());
+        let paths = (0..).zip(&self.paths).filter(|(_, slot)| slot.way.route().is_some());
         let paths = paths.map(|(path, slot)| MeasuredPath {
             path,
-            route: slot.route.clone(),
+            route: slot.way.route().cloned(),
             is_up: slot.is_up,
             bytes: slot.bytes,
             packets: None,

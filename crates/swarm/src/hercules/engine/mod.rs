@@ -10,6 +10,7 @@ pub(super) mod poll;
 mod port;
 #[cfg(test)]
 mod tests;
+mod way;
 
 use std::collections::{BTreeMap, btree_map};
 use std::os::fd::AsRawFd;

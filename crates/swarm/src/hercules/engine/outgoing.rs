@@ -10,10 +10,11 @@ use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Sealer, Secret};
 use anabranch_hercules::{
     BATCH_PACKETS_MAX, Batch, CONTROL_PACKET_MAX, Event, Misbehaviour, Refused, Sender, congestion,
 };
-use anabranch_transport::datagram::{self, Pacer, Packet, SendError, SendErrorKind};
+use anabranch_transport::datagram::{Pacer, Packet, SendErrorKind};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::port::{From, Port};
+use super::way::Way;
 use super::{Measured, MeasuredPath, News, Route};
 use crate::hercules::content::SourceError;
 use crate::hercules::events::TransferError;
@@ -48,12 +49,7 @@ pub(super) struct Outgoing {
 #[derive(Default)]
 struct Slot {
     sealer: Option<Sealer>,
-    route: Option<Route>,
-    /// This end chose the route.
-    is_own: bool,
-    sender: Option<datagram::Sender>,
-    /// Where it is now, as a packet of it showed.
-    learned: Option<Route>,
+    way: Way,
     bytes: u64,
     narrow: bool,
 }
@@ -116,8 +112,8 @@ impl Outgoing {
     /// A path goes this way, which this end chose, or where packets showed that it leads.
     pub(super) fn set_route(&mut self, index: u8, route: Route, is_own: bool, ports: &[Port]) {
         let Some(slot) = self.paths.get_mut(usize::from(index)) else { return };
-        slot.sender = ports.get(route.port).and_then(|port| port.sender(&route.path));
-        (slot.route, slot.is_own, slot.narrow) = (Some(route), is_own, false);
+        slot.way.set(route, is_own, ports);
+        slot.narrow = false;
         self.core.on_reroute(index, Instant::now());
     }
 
@@ -129,8 +125,7 @@ impl Outgoing {
     pub(super) fn on_control(&mut self, packet: &mut [u8], from: &From<'_>, now: Instant) {
         match self.core.on_datagram(packet, now) {
             Ok(path) => {
-                let slot = &mut self.paths[usize::from(path)];
-                slot.learned = learn(slot.route.as_ref(), slot.is_own, from).or(slot.learned.take());
+                self.paths[usize::from(path)].way.heard(from);
             }
             Err(Refused::Dropped(_)) => {}
             Err(Refused::Misbehaviour(misbehaviour)) => self.check(Err(misbehaviour)),
@@ -140,7 +135,7 @@ impl Outgoing {
     /// Paths go where packets showed that they lead now.
     pub(super) fn settle_routes(&mut self, ports: &[Port]) {
         for index in 0..PATHS_MAX {
-            if let Some(route) = self.paths[index].learned.take() {
+            if let Some(route) = self.paths[index].way.take_learned() {
                 self.set_route(index as u8, route, false, ports);
             }
         }
@@ -212,7 +207,7 @@ impl Outgoing {
             return 0;
         }
         let slot = &mut self.paths[usize::from(self.batch.path)];
-        let Some(sender) = &mut slot.sender else {
+        let Some(sender) = &mut slot.way.sender else {
             self.sent = self.lens.len();
             return 0;
         };
@@ -240,19 +235,13 @@ impl Outgoing {
 
     pub(super) fn is_blocked_at(&self, port: usize) -> bool {
         self.sent < self.lens.len()
-            && self.paths[usize::from(self.batch.path)].route.as_ref().is_some_and(|route| route.port == port)
+            && self.paths[usize::from(self.batch.path)].way.route().is_some_and(|route| route.port == port)
     }
 
     fn send_control(&mut self, now: Instant) {
         let mut packet = [0; CONTROL_PACKET_MAX];
         while let Some((path, len)) = self.core.poll_control(now, &mut packet) {
-            let slot = &mut self.paths[usize::from(path)];
-            if let Some(sender) = &mut slot.sender {
-                // One that does not leave is lost like others: the next says the same and more.
-                let sent = sender.try_send(&[Packet { head: &packet[..len], body: &[] }]);
-                let other = || sent.err().and_then(|error| answer_from_any(&error, slot.is_own, slot.route.as_ref()?));
-                slot.learned = slot.learned.take().or_else(other);
-            }
+            self.paths[usize::from(path)].way.send_control(&packet[..len]);
         }
     }
 
@@ -260,7 +249,7 @@ impl Outgoing {
         while let Some(event) = self.core.poll_event() {
             let news = match event {
                 Event::PathUp { path, rtt } => {
-                    News::PathUp { path, rtt, route: self.paths[usize::from(path)].route.clone() }
+                    News::PathUp { path, rtt, route: self.paths[usize::from(path)].way.route().cloned() }
                 }
                 Event::PathDown { path } => News::PathDown { path, reason: "its marks are not answered".to_owned() },
                 Event::PathNarrow { path } => {
@@ -340,7 +329,7 @@ impl Outgoing {
             let slot = &self.paths[usize::from(state.path)];
             MeasuredPath {
                 path: state.path,
-                route: slot.route.clone(),
+                route: slot.way.route().cloned(),
                 is_up: state.is_up,
                 bytes: slot.bytes,
                 packets: Some(state.packets),
@@ -356,22 +345,4 @@ impl Outgoing {
         };
         let _ = self.news.send(News::Progress(measured));
     }
-}
-
-/// How a path of the other end's is answered where the address is gone from which it was.
-pub(super) fn answer_from_any(error: &SendError, is_own: bool, route: &Route) -> Option<Route> {
-    let is_gone = !is_own && error.kind == SendErrorKind::InterfaceGone;
-    is_gone.then(|| route.path.from_any_address()).flatten().map(|path| Route { port: route.port, path })
-}
-
-/// The way back of an authenticated packet, where that is not the one that its path has. Who chose the way itself keeps it as long as it
-/// leads to the right address; the other end follows, also to fresh hop fields.
-pub(super) fn learn(known: Option<&Route>, is_own: bool, from: &From<'_>) -> Option<Route> {
-    let back = from.route()?;
-    let is_known = known.is_some_and(|route| {
-        let (path, back_path) = (&route.path, &back.path);
-        let is_same = if is_own { path.remote() == back_path.remote() } else { path.is_identical(back_path) };
-        route.port == back.port && is_same
-    });
-    (!is_known).then_some(back)
 }
