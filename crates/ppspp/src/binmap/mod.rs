@@ -107,6 +107,11 @@ impl Binmap {
         if from >> self.layer != 0 { None } else { self.tree.next(self.layer, 0, from, true) }
     }
 
+    /// The last chunk in it before `to`.
+    pub fn prev_set(&self, to: u64) -> Option<u64> {
+        self.tree.prev_set(self.layer, 0, to)
+    }
+
     /// The first chunk not in it from `from` on; 2^63 at the most.
     pub fn next_clear(&self, from: u64) -> u64 {
         let end = 1 << self.layer;

@@ -61,6 +61,9 @@ fn check(map: &Binmap, naive: &[bool], seed: u64) {
         let (start, end) = (rng.u64(..chunks), rng.u64(..=chunks));
         let slice = naive.get(start as usize..end as usize).unwrap_or(&[]);
         assert_eq!(map.count_in(start..end), slice.iter().filter(|set| **set).count() as u64);
+        let before = naive.iter().take(start as usize).rposition(|set| *set).map(|chunk| chunk as u64);
+        assert_eq!(map.prev_set(start), before, "before {start}");
+        assert_eq!(map.prev_set(u64::MAX >> rng.u32(..40)), map.end().checked_sub(1));
         let bin = Bin::chunk(start).expect("a chunk").ancestor(rng.u32(..5));
         let within: Vec<bool> = bin.range().map(|at| naive.get(at as usize).copied().unwrap_or(false)).collect();
         assert_eq!(map.is_full(bin), !within.contains(&false));

@@ -173,6 +173,25 @@ impl Tree {
         }
     }
 
+    /// The last chunk in it before `to`.
+    pub(super) fn prev_set(&self, layer: u32, base: u64, to: u64) -> Option<u64> {
+        if to <= base {
+            return None;
+        }
+        match self {
+            Self::Empty => None,
+            Self::Full => Some(to.min(base + (1 << layer)) - 1),
+            Self::Leaf(words) => masks(0, (to - base).min(1 << LEAF_LAYER)).rev().find_map(|(word, mask)| {
+                let last = (words[word] & mask).checked_ilog2()?;
+                Some(base + word as u64 * 64 + u64::from(last))
+            }),
+            Self::Fork(halves) => {
+                let middle = base + (1 << (layer - 1));
+                halves[1].prev_set(layer - 1, middle, to).or_else(|| halves[0].prev_set(layer - 1, base, to))
+            }
+        }
+    }
+
     /// The chunk after the last; 0 where there are none.
     pub(super) fn end(&self, layer: u32, base: u64) -> u64 {
         match self {
@@ -250,7 +269,7 @@ impl Tree {
 }
 
 /// The words that the bits `from..to` of a bitmap lie in, each with a mask of those.
-fn masks(from: u64, to: u64) -> impl Iterator<Item = (usize, u64)> {
+fn masks(from: u64, to: u64) -> impl DoubleEndedIterator<Item = (usize, u64)> {
     (from / 64..to.div_ceil(64)).map(move |word| {
         let low = u64::MAX << from.saturating_sub(word * 64);
         let high = u64::MAX >> (64 - (to - word * 64).min(64));

@@ -21,7 +21,7 @@ pub use live::{
     signed_chunk_text,
 };
 pub use sidecar::{SIDECAR_HEADER_LEN, Sidecar, SidecarError};
-pub use store::{MemoryNodes, NodeStore};
+pub use store::{MemoryNodes, NodeStore, row_places};
 pub use tree::{SiblingPath, Tree};
 
 use crate::bin::Bin;

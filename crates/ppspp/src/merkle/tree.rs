@@ -161,6 +161,72 @@ impl<S: NodeStore> Tree<S> {
         verdict
     }
 
+    /// Judges chunks that follow each other from `first` on, all at once: `leaves` are their digests one after the other, and `offered` is what
+    /// their sender says of other nodes. Where they hold, `true`, what led them to known nodes is kept. Where not, any of them may all the
+    /// same, and [`Tree::verify`] tells: this one does not say whose digests are missing, and leaves to it whatever is not told by one subtree.
+    pub fn verify_run(&mut self, first: u64, leaves: &[u8], offered: impl Fn(Bin) -> Option<Digest>) -> bool {
+        let Some(chunks) = self.chunks.filter(|_| self.has_peaks) else { return false };
+        match self.climb_run(chunks, first, leaves, offered) {
+            Some(rows) => {
+                rows.iter().for_each(|(first, row)| self.nodes.put_row(*first, row));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Follows leaves upwards together, to a row of nodes that are all known. Gives the rows below it, each with its first node.
+    fn climb_run(
+        &self,
+        chunks: u64,
+        first: u64,
+        leaves: &[u8],
+        offered: impl Fn(Bin) -> Option<Digest>,
+    ) -> Option<Vec<(Bin, Vec<u8>)>> {
+        let len = self.hash.len();
+        let other = |layer: u32, offset: u64| {
+            let bin = Bin::new(layer, offset)?;
+            self.nodes.get(bin).or_else(|| offered(bin))
+        };
+        let (mut rows, mut row, mut offset) = (Vec::new(), leaves.to_vec(), first);
+        for layer in 0..Bin::LAYER_MAX {
+            let end = offset + (row.len() / len) as u64;
+            // RFC 7574 §5.6.1: what reaches past the content is no node of its tree.
+            if row.is_empty() || end > chunks >> layer {
+                return None;
+            }
+            let known = |at: u64| self.nodes.get(Bin::new(layer, at)?);
+            // Those of one run are known together, as a rule.
+            if let Some(digest) = known(offset) {
+                let all = std::iter::once(Some(digest)).chain((offset + 1..end).map(known));
+                let mut are_known = true;
+                for (known, made) in all.zip(row.chunks_exact(len)) {
+                    if known.is_some_and(|known| known.as_bytes() != made) {
+                        return None;
+                    }
+                    are_known &= known.is_some();
+                }
+                if are_known {
+                    return Some(rows);
+                }
+            }
+            let (is_right, is_left) = (offset % 2 == 1, end % 2 == 1);
+            if is_right {
+                row.splice(0..0, other(layer, offset - 1)?.as_bytes().iter().copied());
+            }
+            if is_left {
+                row.extend_from_slice(other(layer, end)?.as_bytes());
+            }
+            offset -= u64::from(is_right);
+            let pairs: Vec<&[u8]> = row.chunks_exact(2 * len).collect();
+            let mut above = Vec::with_capacity(row.len() / 2);
+            self.hash.hash_many(&pairs, &mut above);
+            rows.push((Bin::new(layer, offset)?, std::mem::replace(&mut row, above)));
+            offset /= 2;
+        }
+        None
+    }
+
     fn prove_size(&mut self, bin: Bin, leaf: Digest, len: usize, offers: &Offers) -> Verdict {
         let peaks = self.peaks_offered(bin, leaf, offers);
         let Some(chunks) = peaks.last().map(|(bin, _)| bin.end()) else { return Verdict::Missing };

@@ -285,6 +285,28 @@ impl<P: PeerAddress> Channel<P> {
         self.stalled_until.is_some_and(|until| now < until)
     }
 
+    /// Chunks that follow each other came, good or not; `each` hears of every run of those that were asked for.
+    pub(super) fn came(&mut self, chunks: &Range<u64>, payload_bytes: u64, mut each: impl FnMut(Range<u64>)) {
+        self.asked.remove(chunks, |run, at| {
+            // Karn's rule: what was asked for twice may have come for the first time, and says nothing of when the second was heard.
+            if self.asked_before.next_clear(run.start) < run.end {
+                self.came_asked_at = self.came_asked_at.max(Some(at));
+            }
+            each(run);
+        });
+        self.asked_before.remove_range(chunks.clone());
+        self.arrived += chunks.end - chunks.start;
+        self.downloaded_bytes += payload_bytes;
+    }
+
+    /// Chunks that follow each other are to be acknowledged; the last of them was so long on its way, by both clocks.
+    pub(super) fn to_acknowledge(&mut self, chunks: Range<u64>, delay_us: u64) {
+        match self.unacked.last_mut() {
+            Some((run, delay)) if run.end == chunks.start => (run.end, *delay) = (chunks.end, delay_us),
+            _ => self.unacked.push((chunks, delay_us)),
+        }
+    }
+
     /// A chunk came.
     pub(super) fn heard(&mut self, now: Instant) {
         (self.heard_at, self.silences, self.stalls) = (now, 0, 0);
@@ -348,13 +370,13 @@ impl<P: PeerAddress> Channel<P> {
         self.rtt.saturating_add(self.arrivals.period().unwrap_or_default().saturating_mul(before))
     }
 
-    fn waiting_for(&self) -> usize {
-        if self.replied && self.control.state() == State::PingPong { 0 } else { self.inflight.len() as usize }
+    fn waiting_for(&self) -> u64 {
+        if self.replied && self.control.state() == State::PingPong { 0 } else { self.inflight.len() }
     }
 
-    /// When a chunk may leave for it.
-    pub(super) fn send_at(&self) -> Option<Instant> {
+    /// When a chunk may leave for it, after `before` that leave now.
+    pub(super) fn send_at(&self, before: u64) -> Option<Instant> {
         let may = self.proven && !self.wants.is_empty() && self.allowance.up_bytes > 0;
-        if may { self.control.send_at(self.waiting_for()) } else { None }
+        if may { self.control.send_at((self.waiting_for() + before) as usize) } else { None }
     }
 }

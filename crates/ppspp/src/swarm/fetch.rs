@@ -25,21 +25,12 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// One chunk: `true` where it holds and is new.
     pub(super) fn data(&mut self, now: Instant, id: ChannelId, chunk: u64, sent_us: u64, payload: &[u8]) -> bool {
         let clock_us = self.clock_us(now);
-        let leaf = self.made_ahead(chunk);
+        let leaf = self.ahead.digest(self.params.hash(), chunk);
         let Some(channel) = self.channels.get_mut(&id) else { return false };
-        let mut asked_at = None;
-        channel.asked.remove(&(chunk..chunk.saturating_add(1)), |_, at| asked_at = Some(at));
-        if asked_at.is_some() {
-            // Karn's rule: what was asked for twice may have come for the first time, and says nothing of when the second was heard.
-            if !channel.asked_before.contains(chunk) {
-                channel.came_asked_at = channel.came_asked_at.max(asked_at);
-            }
-            self.requested.remove_range(chunk..chunk + 1);
-            self.asked_count -= 1;
-        }
-        channel.asked_before.remove_range(chunk..chunk.saturating_add(1));
-        channel.arrived += 1;
-        channel.downloaded_bytes += payload.len() as u64;
+        channel.came(&(chunk..chunk.saturating_add(1)), payload.len() as u64, |asked| {
+            self.asked_count -= asked.end - asked.start;
+            self.requested.remove_range(asked);
+        });
         let known = self.held.contains(chunk);
         let size_before = self.tree.chunk_count();
         let verdict = if known {
@@ -75,11 +66,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             self.held.insert_range(chunk..chunk + 1);
         }
         channel.offers.clear();
-        let delay_us = clock_us.wrapping_sub(sent_us);
-        match channel.unacked.last_mut() {
-            Some((run, delay)) if run.end == chunk => (run.end, *delay) = (chunk + 1, delay_us),
-            _ => channel.unacked.push((chunk..chunk + 1, delay_us)),
-        }
+        channel.to_acknowledge(chunk..chunk + 1, clock_us.wrapping_sub(sent_us));
         if size_before != self.tree.chunk_count()
             && let Some(chunks) = self.tree.chunk_count()
         {

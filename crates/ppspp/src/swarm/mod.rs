@@ -11,6 +11,7 @@
 //! A live stream is a swarm without an end: [`Swarm::source`] takes in what [`Swarm::push`] is given, and [`Swarm::viewer`] fetches
 //! from near its newest chunk on; both forget what is behind their window.
 
+mod ahead;
 mod beside;
 mod channel;
 mod fetch;
@@ -58,6 +59,7 @@ use crate::ledbat::Mode;
 use crate::merkle::{MemoryNodes, NodeStore, Tree};
 use crate::picker::Picker;
 use crate::wire::{ChannelId, Dialect, SwarmParams};
+use ahead::Ahead;
 use channel::Channel;
 use live::Live;
 
@@ -192,10 +194,8 @@ pub struct Swarm<P, S = MemoryNodes> {
     lacks_allowance: bool,
     /// Length of the last chunk, once it proved the size.
     last_len: Option<usize>,
-    /// Digests of the chunks of a batch, each with the datagram that it is in; and the datagram that is being read.
-    ahead: VecDeque<(usize, u64, Option<Digest>)>,
-    reading: usize,
-    digests: Vec<u8>,
+    /// Digests of the chunks of the batch that is being read.
+    ahead: Ahead,
     /// What proves the chunk that is about to leave.
     proving: Vec<(Bin, Digest)>,
     /// Channels that there are, or are no more, since somebody asked.
@@ -242,9 +242,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             wasted_bytes: 0,
             lacks_allowance: false,
             last_len: None,
-            ahead: VecDeque::new(),
-            reading: 0,
-            digests: Vec::new(),
+            ahead: Ahead::default(),
             proving: Vec::new(),
             changes: Vec::new(),
         }

@@ -6,10 +6,9 @@ use super::channel::WANTS_MAX;
 use super::open::answer;
 use super::{Event, PeerAddress, Swarm};
 use crate::binmap::Binmap;
-use crate::hash::Digest;
 use crate::merkle::{Munro, NodeStore};
 use crate::state::State;
-use crate::wire::{ChannelId, DATAGRAM_LEN_MAX, Integrity, Message, Messages, split_channel};
+use crate::wire::{ChannelId, DATAGRAM_LEN_MAX, Message, Messages, split_channel};
 
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// A datagram came: gives the chunks in it that were verified, for the driver to store. `None` for a datagram that is not
@@ -23,27 +22,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         Some(chunks)
     }
 
-    /// The same for many at once: chunks are hashed side by side, and acknowledged together. What is not for this swarm is
-    /// nothing to it.
-    pub fn datagrams<'a>(&mut self, now: Instant, batch: &[(P, &'a [u8])], chunks: &mut Vec<(u64, &'a [u8])>) {
-        self.hash_ahead(batch);
-        let mut met: Vec<ChannelId> = Vec::new();
-        for (at, (peer, datagram)) in batch.iter().enumerate() {
-            self.reading = at;
-            if let Some(id) = self.read(now, peer, datagram, chunks)
-                && !met.contains(&id)
-            {
-                met.push(id);
-            }
-        }
-        for id in met {
-            self.settle(now, id);
-            self.serve(now, id);
-        }
-    }
-
     /// Reads a datagram; answers over which channel it came. Chunks are acknowledged with [`Swarm::settle`].
-    fn read<'a>(
+    pub(super) fn read<'a>(
         &mut self,
         now: Instant,
         peer: &P,
@@ -93,45 +73,6 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         self.messages(now, id, rest, chunks);
         Some(id)
-    }
-
-    /// Hashes the chunks of a batch side by side, for [`Swarm::data`] to find them; see `ahead`.
-    pub(super) fn hash_ahead(&mut self, datagrams: &[(P, &[u8])]) {
-        self.ahead.clear();
-        if self.params.integrity() == Integrity::None {
-            return;
-        }
-        let mut payloads = Vec::with_capacity(datagrams.len());
-        for (at, (peer, datagram)) in datagrams.iter().enumerate() {
-            let channel = split_channel(datagram).and_then(|(id, messages)| Some((self.channels.get(&id)?, messages)));
-            let Some((channel, messages)) = channel.filter(|(channel, _)| channel.proven && channel.peer == *peer)
-            else {
-                continue;
-            };
-            let Some(codec) = channel.codec else { continue };
-            let mut messages = Messages::new(codec, messages);
-            while let Some((chunk, payload)) = messages.next_data() {
-                if !self.held.contains(chunk) {
-                    payloads.push(payload);
-                    self.ahead.push_back((at, chunk, None));
-                }
-            }
-        }
-        self.digests.clear();
-        self.params.hash().hash_many(&payloads, &mut self.digests);
-        let hash = self.params.hash();
-        for ((_, _, place), digest) in self.ahead.iter_mut().zip(self.digests.chunks_exact(hash.len())) {
-            *place = hash.digest(digest);
-        }
-    }
-
-    /// The digest that [`Swarm::hash_ahead`] made of this chunk of the datagram that is being read.
-    pub(super) fn made_ahead(&mut self, chunk: u64) -> Option<Digest> {
-        while self.ahead.front().is_some_and(|(datagram, ..)| *datagram < self.reading) {
-            self.ahead.pop_front();
-        }
-        let is_it = self.ahead.front().is_some_and(|(datagram, of, _)| (*datagram, *of) == (self.reading, chunk));
-        if is_it { self.ahead.pop_front().and_then(|(.., digest)| digest) } else { None }
     }
 
     /// Reads a proven peer's messages; gives the chunks that hold.

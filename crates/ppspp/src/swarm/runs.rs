@@ -37,6 +37,12 @@ impl<T: Along> RunMap<T> {
         (*start <= chunk).then(|| value.along(chunk - start))
     }
 
+    /// The first run that ends after `from`, cut to what lies from there on.
+    pub(super) fn next_run(&self, from: u64) -> Option<Range<u64>> {
+        let (end, (start, _)) = self.by_end.range(from.checked_add(1)?..).next()?;
+        Some(from.max(*start)..*end)
+    }
+
     /// Adds chunks; what was known of them is replaced.
     pub(super) fn insert(&mut self, range: Range<u64>, value: T) {
         if range.is_empty() {
@@ -133,6 +139,9 @@ mod tests {
                 assert_eq!((runs.len(), runs.is_empty()), (plain.len() as u64, plain.is_empty()));
                 assert!((0..80).all(|chunk| runs.get(chunk) == plain.get(&chunk).copied()));
                 assert!(runs.ranges().flatten().eq(plain.keys().copied()));
+                let next = runs.next_run(start);
+                assert_eq!(next.as_ref().map(|run| run.start), plain.range(start..).next().map(|(chunk, _)| *chunk));
+                assert!(next.into_iter().flatten().all(|chunk| plain.contains_key(&chunk)));
             }
         }
         let mut runs = RunMap::new();

@@ -1,5 +1,6 @@
 //! What goes out over a channel: chunks with their proofs, and addresses.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ pub const BESIDE_LONG_CHUNK: usize = 400;
 /// What a chunk counts for where chunks differ: those of our live sources are no longer.
 pub(super) const CHUNK_LEN_UNTOLD: u32 = 1024;
 /// Chunks sent at once on one look: the driver sends them in one call.
-const BURST_MAX: usize = 64;
+const BURST_MAX: u64 = 64;
 /// A chunk is lost when so many that left later have arrived, as TCP has it.
 const REORDERING: u64 = 3;
 /// After so many chunks, and twice what is on its way, without a loss, what is on its way proves what leaves next: a digest goes out with
@@ -45,38 +46,58 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         if self.is_paused {
             return;
         }
-        for _ in 0..BURST_MAX {
+        let mut left = BURST_MAX;
+        while left > 0 {
             let Some(channel) = self.channels.get_mut(&id).filter(|channel| channel.proven) else { return };
             channel.control.wanted(now, !channel.wants.is_empty() || !channel.inflight.is_empty());
-            if channel.send_at().is_none_or(|at| now < at) {
+            if channel.send_at(0).is_none_or(|at| now < at) {
                 return;
             }
-            let Some(chunk) = channel.next_wanted(&self.have) else { return };
-            let clock_us = now.saturating_duration_since(self.epoch).as_micros() as u64;
-            let proof = match &self.live {
-                Some(live) => Proof::Live(live.tree()),
-                None => Proof::Complete(&self.tree, self.params.integrity()),
-            };
-            let is_again = channel.lost.contains(&chunk);
-            let Some((ahead, datagram)) = proven_chunk(channel, &proof, (chunk, is_again), clock_us, &mut self.proving)
-            else {
-                continue;
-            };
+            let Some(chunks) = channel.next_wanted(&self.have, left) else { return };
+            left -= self.serve_run(now, id, chunks);
+        }
+    }
+
+    /// Sends chunks that follow each other, as many of them as the window allows, but one. How many are not wanted any more: those that left,
+    /// and one that cannot be proven.
+    fn serve_run(&mut self, now: Instant, id: ChannelId, chunks: Range<u64>) -> u64 {
+        let clock_us = self.clock_us(now);
+        let len = u64::from(self.params.chunk_len().unwrap_or(CHUNK_LEN_UNTOLD));
+        let (proof, layer_min, clean_min) = match &self.live {
+            Some(live) => (Proof::Live(live.tree()), 1, CLEAN_MIN_LIVE),
+            None => (Proof::Complete(&self.tree, self.params.integrity()), PROVEN_LAYERS_MIN, CLEAN_MIN),
+        };
+        let Some(channel) = self.channels.get_mut(&id) else { return chunks.end - chunks.start };
+        let lost = channel.lost.range(chunks.clone()).next().copied();
+        let is_again = lost == Some(chunks.start);
+        let end = if is_again { chunks.start + 1 } else { lost.unwrap_or(chunks.end) };
+        let mut around = Around::of(channel, &(chunks.start..end), layer_min, clean_min);
+        let mut left = chunks.start..chunks.start;
+        let mut is_proven = true;
+        while left.end < end && (left.is_empty() || channel.send_at(left.end - left.start).is_some_and(|at| at <= now)) {
+            let what = (left.end, is_again, around.known_layer(left.end));
+            let proven = proven_chunk(channel, &proof, what, clock_us, &mut self.proving);
+            is_proven = proven.is_some();
+            let Some((ahead, datagram)) = proven else { break };
             for datagram in ahead {
                 self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
             }
-            self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: Some(chunk) });
+            self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: Some(left.end) });
             channel.control.sent(now, true);
             channel.replied = false;
-            channel.left(now, chunk, is_again, if self.live.is_some() { CLEAN_MIN_LIVE } else { CLEAN_MIN });
-            let len = u64::from(self.params.chunk_len().unwrap_or(CHUNK_LEN_UNTOLD));
             channel.uploaded_bytes += len;
             channel.allowance.up_bytes = match channel.allowance.up_bytes {
                 u64::MAX => u64::MAX,
                 left => left.saturating_sub(len),
             };
-            self.lacks_allowance |= channel.allowance.up_bytes == 0;
+            around.left(left.end);
+            left.end += 1;
         }
+        self.lacks_allowance |= channel.allowance.up_bytes == 0 && !left.is_empty();
+        channel.left(now, left.clone(), is_again, around);
+        let gone = left.end - left.start + u64::from(!is_proven);
+        channel.served(gone);
+        gone
     }
 
     /// How long chunks are, and a datagram that has one and nothing beside it.
@@ -136,12 +157,11 @@ enum Proof<'a, S> {
 fn proven_chunk<P: PeerAddress, S: NodeStore>(
     channel: &mut Channel<P>,
     proof: &Proof<'_, S>,
-    (chunk, is_again): (u64, bool),
+    (chunk, is_again, known_layer): (u64, bool, Option<u32>),
     clock_us: u64,
     digests: &mut Vec<(Bin, Digest)>,
 ) -> Option<(Vec<Vec<u8>>, Vec<u8>)> {
     let codec = channel.codec.filter(|_| channel.remote != 0)?;
-    let known_layer = channel.known_layer(chunk, if matches!(proof, Proof::Live(_)) { 1 } else { PROVEN_LAYERS_MIN });
     digests.clear();
     let mut munro = None;
     match proof {
@@ -193,32 +213,86 @@ fn proven_chunk<P: PeerAddress, S: NodeStore>(
     Some((ahead, datagram))
 }
 
+/// What the receiver of chunks that leave one after the other has around them, or will have: what it has to be told no digests of.
+struct Around {
+    /// Before and behind them: the nearest that was acknowledged, and that is taken to arrive.
+    acknowledged: [Option<u64>; 2],
+    expected: [Option<u64>; 2],
+    /// What is taken to arrive tells nothing below this layer.
+    layer_min: u32,
+    /// Chunks that left latest; `None` where nothing new is taken to arrive. And those that are since, in runs.
+    latest: Option<VecDeque<u64>>,
+    assumed: Vec<Range<u64>>,
+}
+
+impl Around {
+    fn of<P>(channel: &Channel<P>, chunks: &Range<u64>, layer_min: u32, clean_min: u64) -> Self {
+        let around = |map: &Binmap| [map.prev_set(chunks.start), map.next_set(chunks.end)];
+        let inflight = channel.inflight.len() + (chunks.end - chunks.start);
+        let is_clean = channel.clean_count >= clean_min.max(2 * inflight) && channel.dialect == Dialect::Rfc7574;
+        Self {
+            acknowledged: around(&channel.has),
+            expected: around(&channel.assumed),
+            layer_min,
+            latest: is_clean.then(|| channel.latest.clone()),
+            assumed: Vec::new(),
+        }
+    }
+
+    /// A chunk left.
+    fn left(&mut self, chunk: u64) {
+        let Some(latest) = &mut self.latest else { return };
+        latest.push_back(chunk);
+        if latest.len() > ASSUMED_BEHIND
+            && let Some(assumed) = latest.pop_front()
+        {
+            match self.assumed.last_mut() {
+                Some(run) if run.end == assumed => run.end += 1,
+                _ => self.assumed.push(assumed..assumed + 1),
+            }
+        }
+    }
+
+    /// Layer of the smallest bin around a chunk below which the peer has one, or will have.
+    fn known_layer(&self, chunk: u64) -> Option<u32> {
+        let layer = |other: u64| u64::BITS - (chunk ^ other).leading_zeros();
+        let newest = self.assumed.last().map(|run| run.end - 1);
+        let expected = self.expected.into_iter().chain([newest]).flatten().map(|other| layer(other).max(self.layer_min));
+        self.acknowledged.into_iter().flatten().map(layer).chain(expected).min()
+    }
+}
+
 impl<P: PeerAddress> Channel<P> {
-    /// The next chunk that the peer asked for, that is here and that it still lacks.
-    fn next_wanted(&mut self, have: &Binmap) -> Option<u64> {
+    /// The next chunks that the peer asked for, that are here and that it still lacks: a run of them, `len_max` at most.
+    fn next_wanted(&mut self, have: &Binmap, len_max: u64) -> Option<Range<u64>> {
         while let Some(range) = self.wants.front_mut() {
-            match Binmap::next_match(range.start, 1, &[have], &[&self.has]) {
-                Some(found) if found.start < range.end => {
-                    range.start = found.end;
-                    if range.is_empty() {
-                        self.wants.pop_front();
-                    }
-                    // Asked for again while it is on its way: if it is lost, it leaves again anyway.
-                    if self.inflight.get(found.start).is_none() {
-                        return Some(found.start);
-                    }
-                }
-                _ => drop(self.wants.pop_front()),
+            let found = Binmap::next_match(range.start, len_max, &[have], &[&self.has]);
+            let Some(found) = found.filter(|found| found.start < range.end) else {
+                self.wants.pop_front();
+                continue;
+            };
+            // Asked for again while it is on its way: if it is lost, it leaves again anyway.
+            let on_its_way = self.inflight.next_run(found.start).unwrap_or(u64::MAX..u64::MAX);
+            if on_its_way.start > found.start {
+                range.start = found.start;
+                return Some(found.start..found.end.min(range.end).min(on_its_way.start));
+            }
+            range.start = on_its_way.end.min(range.end);
+            if range.is_empty() {
+                self.wants.pop_front();
             }
         }
         None
     }
 
-    /// Layer of the smallest bin around a chunk below which the peer has one, or will have.
-    fn known_layer(&self, chunk: u64, assumed_layer_min: u32) -> Option<u32> {
-        let acknowledged = self.has.least_filled_layer(chunk);
-        let assumed = self.assumed.least_filled_layer(chunk).map(|layer| layer.max(assumed_layer_min));
-        [acknowledged, assumed].into_iter().flatten().min()
+    /// So many of the chunks that are wanted next are not any more.
+    fn served(&mut self, chunks: u64) {
+        if let Some(range) = self.wants.front_mut() {
+            range.start += chunks;
+            if range.is_empty() {
+                self.wants.pop_front();
+            }
+        }
     }
 
     /// The peer does not want these any more.
@@ -231,27 +305,27 @@ impl<P: PeerAddress> Channel<P> {
             .collect();
     }
 
-    /// A chunk left.
-    fn left(&mut self, now: Instant, chunk: u64, is_again: bool, clean_min: u64) {
-        let number = self.sent_count;
+    /// Chunks that follow each other left.
+    fn left(&mut self, now: Instant, chunks: Range<u64>, is_again: bool, around: Around) {
+        if chunks.is_empty() {
+            return;
+        }
+        let (number, count) = (self.sent_count, chunks.end - chunks.start);
         // What nothing is waited for of is not looked for: of a peer that never acknowledges it would become ever more.
         if self.inflight.is_empty() {
             self.sent_order.clear();
         }
-        self.inflight.insert(chunk..chunk + 1, Sent { number, at: now, is_again });
+        self.inflight.insert(chunks.clone(), Sent { number, at: now, is_again });
         match self.sent_order.back_mut() {
-            Some((first, run)) if run.end == chunk && *first + (run.end - run.start) == number => run.end += 1,
-            _ => self.sent_order.push_back((number, chunk..chunk + 1)),
-        }
-        (self.sent_count, self.moved_at) = (self.sent_count + 1, now);
-        let is_clean = self.clean_count >= clean_min.max(2 * self.inflight.len());
-        if is_clean && self.dialect == Dialect::Rfc7574 {
-            self.latest.push_back(chunk);
-            if self.latest.len() > ASSUMED_BEHIND
-                && let Some(bin) = self.latest.pop_front().and_then(Bin::chunk)
-            {
-                self.assumed.insert(bin);
+            Some((first, run)) if run.end == chunks.start && *first + (run.end - run.start) == number => {
+                run.end = chunks.end;
             }
+            _ => self.sent_order.push_back((number, chunks.clone())),
+        }
+        (self.sent_count, self.moved_at) = (self.sent_count + count, now);
+        if let Some(latest) = around.latest {
+            self.latest = latest;
+            around.assumed.into_iter().for_each(|run| self.assumed.insert_range(run));
         }
     }
 
@@ -281,6 +355,13 @@ impl<P: PeerAddress> Channel<P> {
         self.knows_peaks = true;
         let mut lost = Vec::new();
         while let Some((number, run)) = self.sent_order.front_mut() {
+            // What arrived since is passed over in runs.
+            let next = self.inflight.next_run(run.start).map_or(run.end, |next| next.start.min(run.end));
+            (*number, run.start) = (*number + (next - run.start), next);
+            if run.is_empty() {
+                self.sent_order.pop_front();
+                continue;
+            }
             let is_here = self.inflight.get(run.start).is_some_and(|sent| sent.number == *number);
             if is_here && *number >= last.saturating_sub(REORDERING) {
                 break;

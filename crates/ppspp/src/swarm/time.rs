@@ -24,7 +24,7 @@ const OPEN_TRIES: u32 = 4;
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// When to poll.
     pub fn deadline(&self) -> Instant {
-        let due = self.channels.values().filter_map(|channel| channel.send_at()).min().filter(|_| !self.is_paused);
+        let due = self.channels.values().filter_map(|channel| channel.send_at(0)).min().filter(|_| !self.is_paused);
         let news_at = self.is_news.then_some(self.news_at);
         [due, news_at].into_iter().flatten().fold(self.tick_at, Instant::min)
     }
@@ -35,7 +35,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         if tick || self.is_news && now >= self.news_at {
             self.spread_news(now);
         }
-        let due = |channel: &Channel<P>| tick || channel.send_at().is_some_and(|at| at <= now);
+        let due = |channel: &Channel<P>| tick || channel.send_at(0).is_some_and(|at| at <= now);
         let ids: Vec<ChannelId> = self.channels.iter().filter(|(_, c)| due(c)).map(|(id, _)| *id).collect();
         if tick {
             self.repair_all(now);

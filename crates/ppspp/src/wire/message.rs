@@ -171,6 +171,17 @@ impl Codec {
     }
 }
 
+/// A chunk that is in a datagram by itself: see [`Messages::lone_chunk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoneChunk<'a> {
+    /// Its number.
+    pub chunk: u64,
+    /// The sender's clock when it left, in microseconds.
+    pub sent_us: u64,
+    /// Its bytes.
+    pub payload: &'a [u8],
+}
+
 /// Reads a datagram's messages one after the other. Ends after the first error: what follows cannot be told.
 #[derive(Clone, Debug)]
 pub struct Messages<'a> {
@@ -202,6 +213,21 @@ impl<'a> Messages<'a> {
             }
         }
         None
+    }
+
+    /// The datagram, where it has one chunk and nothing else but digests in front of it, as most have. The digests are put to `digests`,
+    /// some of them also where it is another.
+    pub fn lone_chunk(mut self, digests: &mut Vec<(Bin, &'a [u8])>) -> Option<LoneChunk<'a>> {
+        while self.reader.0.first() == Some(&kind::INTEGRITY) {
+            self.reader.u8().ok()?;
+            digests.push((self.codec.bin(&mut self.reader).ok()?, self.reader.bytes(self.codec.hash.len()).ok()?));
+        }
+        match self.message() {
+            Ok(Message::Data { chunk, sent_us, payload }) if self.reader.0.is_empty() => {
+                Some(LoneChunk { chunk, sent_us, payload })
+            }
+            _ => None,
+        }
     }
 
     fn message(&mut self) -> Result<Message<'a>, WireError> {

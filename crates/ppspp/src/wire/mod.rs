@@ -17,7 +17,7 @@ mod tests;
 use thiserror::Error;
 
 pub use addressing::{Addressing, DoesNotFit};
-pub use message::{Message, Messages};
+pub use message::{LoneChunk, Message, Messages};
 pub use options::{DiscardWindow, Handshake, Integrity, MESSAGE_TYPES, Opening, SupportedMessages};
 pub use params::{Mismatch, SwarmParams};
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anabranch_ppspp::bin::Bin;
 use anabranch_ppspp::hash::{Digest, HashFunction};
-use anabranch_ppspp::merkle::{MemoryNodes, NodeStore, SIDECAR_HEADER_LEN, Sidecar};
+use anabranch_ppspp::merkle::{MemoryNodes, NodeStore, SIDECAR_HEADER_LEN, Sidecar, row_places};
 
 /// Nodes of one page: neighbours in the numbers are neighbours in the tree, and this is 8 KiB of SHA-256.
 const PAGE_NODES: u64 = 256;
@@ -80,6 +80,13 @@ impl NodeStore for Nodes {
         match self {
             Self::Memory(nodes) => nodes.put(node, digest),
             Self::File(nodes) => nodes.put(node, digest),
+        }
+    }
+
+    fn put_row(&mut self, first: Bin, row: &[u8]) {
+        match self {
+            Self::Memory(nodes) => nodes.put_row(first, row),
+            Self::File(nodes) => nodes.put_row(first, row),
         }
     }
 
@@ -226,6 +233,20 @@ impl NodeStore for FileNodes {
             page.bytes[place].copy_from_slice(digest.as_bytes());
             page.is_dirty = true;
         });
+    }
+
+    fn put_row(&mut self, first: Bin, row: &[u8]) {
+        let (len, layer) = (self.sidecar.hash.len(), first.layer());
+        // What reaches past the content has no place in the file.
+        let count = (self.sidecar.chunk_count() >> layer).saturating_sub(first.offset()).min((row.len() / len) as u64);
+        for (page, places, of_row) in row_places(first, count as usize, PAGE_NODES) {
+            self.with_page(page, |page| {
+                for (at, digest) in places.zip(row[of_row.start * len..].chunks_exact(len)) {
+                    page.bytes[at * len..(at + 1) * len].copy_from_slice(digest);
+                }
+                page.is_dirty = true;
+            });
+        }
     }
 
     fn forget(&mut self, node: Bin) {
