@@ -87,6 +87,94 @@ fn trees_grow_in_any_steps() {
     assert_eq!(whole(0).root(), None);
 }
 
+/// Chunks that follow each other are judged together as they are one by one: what holds is kept alike, and one that does not has none hold.
+#[test]
+fn runs_hold_where_each_of_their_chunks_does() {
+    let mut held = 0;
+    for seed in 0..300 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let chunks = rng.u64(2..300);
+        let source = whole(chunks);
+        let mut tree = Tree::with_root(HASH, source.root().expect("chunks"), Some(chunks), MemoryNodes::new(HASH));
+        let mut has = Binmap::new();
+        let offers_of = |chunk: u64, has: &Binmap| {
+            let mut offers = Offers::new();
+            let peaks = if has.is_empty() { source.peaks() } else { Vec::new() };
+            let uncles = proof_of(&source, chunk, has).expect("a whole tree");
+            peaks.iter().chain(&uncles).for_each(|(bin, digest)| offers.add(*bin, *digest));
+            offers
+        };
+        for _ in 0..rng.u32(1..9) {
+            let chunk = rng.u64(..chunks);
+            assert_eq!(tree.verify(chunk, leaf(chunk), 8, &offers_of(chunk, &has)), Verdict::Good);
+            has.insert_range(chunk..chunk + 1);
+        }
+        let first = rng.u64(..chunks);
+        let end = chunks.min(first + rng.u64(1..70));
+        println!("seed {seed}: {first}..{end} of {chunks}, {has:?}");
+        let mut leaves: Vec<u8> = (first..end).flat_map(|chunk| leaf(chunk).as_bytes().to_vec()).collect();
+        // Each chunk comes with what it needs after those before it, some of which may be lost.
+        let is_lossy = rng.bool();
+        let mut sent = has.clone();
+        let mut offered: Vec<(Bin, Digest)> = Vec::new();
+        for chunk in first..end {
+            if !is_lossy || rng.u32(..4) > 0 {
+                offered.extend(proof_of(&source, chunk, &sent).expect("a whole tree"));
+            }
+            sent.insert_range(chunk..chunk + 1);
+        }
+        let find = |bin: Bin| offered.iter().rev().find(|(of, _)| *of == bin).map(|(_, digest)| *digest);
+        // A chunk that is not the content's, a digest of nothing: the run does not hold, and nothing is kept.
+        let wrong = rng.usize(..leaves.len());
+        leaves[wrong] ^= 1;
+        let mut lied = tree.clone();
+        assert!(!lied.verify_run(first, &leaves, find));
+        leaves[wrong] ^= 1;
+        assert!(!lied.verify_run(first + 1, &leaves, find), "at another place");
+        let same = |one: &Tree<MemoryNodes>, other: &Tree<MemoryNodes>| {
+            (0..2 * chunks - 1).filter_map(Bin::from_u64).all(|bin| one.node(bin) == other.node(bin))
+        };
+        assert!(same(&lied, &tree));
+        let mut lies = offered.clone();
+        lies.iter_mut().for_each(|(_, digest)| *digest = leaf(9999));
+        let by_lies = |bin: Bin| lies.iter().find(|(of, _)| *of == bin).map(|(_, digest)| *digest);
+        if lied.verify_run(first, &leaves, by_lies) {
+            assert!(first > 0 || end < chunks || !has.is_empty(), "what is known alone proved it");
+        }
+        let mut together = tree.clone();
+        let holds = together.verify_run(first, &leaves, find);
+        // Whatever is known after it is the content's.
+        let is_true = |bin: Bin| together.node(bin).is_none_or(|digest| source.node(bin) == Some(digest));
+        assert!((0..2 * chunks - 1).filter_map(Bin::from_u64).all(is_true));
+        if !holds {
+            assert!(same(&together, &tree));
+            let peaks = Bin::peaks(chunks).filter(|peak| peak.start() < end && first < peak.end()).count();
+            assert!(is_lossy || peaks > 1, "nothing was missing");
+            continue;
+        }
+        held += 1;
+        // Siblings prove each other within a run: one by one, no fewer digests do than each chunk needs.
+        let mut sent = has.clone();
+        for chunk in first..end {
+            let verdict = tree.verify(chunk, leaf(chunk), 8, &offers_of(chunk, &sent));
+            assert_eq!(verdict, Verdict::Good, "chunk {chunk} by itself");
+            assert_eq!(together.node(Bin::chunk(chunk).expect("a chunk")), Some(leaf(chunk)));
+            sent.insert_range(chunk..chunk + 1);
+        }
+        // All that lies within it is known.
+        let within = |bin: &Bin| first <= bin.start() && bin.end() <= end;
+        assert!(
+            (0..2 * chunks - 1)
+                .filter_map(Bin::from_u64)
+                .filter(within)
+                .all(|bin| together.node(bin) == source.node(bin))
+        );
+    }
+    assert!(held > 100, "{held}");
+    let mut none = Tree::with_root(HASH, leaf(0), None, MemoryNodes::new(HASH));
+    assert!(!none.verify_run(0, leaf(0).as_bytes(), |_| None) && !whole(4).verify_run(3, &leaves(HASH, 2), |_| None));
+}
+
 /// A leecher that knows the root, and perhaps the size, takes the chunks in any order, each with no more than it needs, and
 /// can serve each of them at once.
 #[test]

@@ -158,7 +158,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let Some((first, last)) = run.first().zip(run.last()) else { return false };
         let (chunks, clock_us) = (first.chunk.chunk..last.chunk.chunk + 1, self.clock_us(now));
         let hash = self.params.hash();
-        let is_whole = |one: &Lone<'_>| self.params.chunk_len().is_some_and(|len| one.chunk.payload.len() == len as usize);
+        let is_whole =
+            |one: &Lone<'_>| self.params.chunk_len().is_some_and(|len| one.chunk.payload.len() == len as usize);
         // Twins in one batch, a stream without an end, a last chunk: each has rules of its own.
         let is_plain = self.live.is_none() && self.params.integrity() == Integrity::MerkleTree;
         let is_new = self.held.next_set(chunks.start).is_none_or(|held| held >= chunks.end);

@@ -74,7 +74,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let mut around = Around::of(channel, &(chunks.start..end), layer_min, clean_min);
         let mut left = chunks.start..chunks.start;
         let mut is_proven = true;
-        while left.end < end && (left.is_empty() || channel.send_at(left.end - left.start).is_some_and(|at| at <= now)) {
+        while left.end < end && (left.is_empty() || channel.send_at(left.end - left.start).is_some_and(|at| at <= now))
+        {
             let what = (left.end, is_again, around.known_layer(left.end));
             let proven = proven_chunk(channel, &proof, what, clock_us, &mut self.proving);
             is_proven = proven.is_some();
@@ -257,7 +258,8 @@ impl Around {
     fn known_layer(&self, chunk: u64) -> Option<u32> {
         let layer = |other: u64| u64::BITS - (chunk ^ other).leading_zeros();
         let newest = self.assumed.last().map(|run| run.end - 1);
-        let expected = self.expected.into_iter().chain([newest]).flatten().map(|other| layer(other).max(self.layer_min));
+        let expected =
+            self.expected.into_iter().chain([newest]).flatten().map(|other| layer(other).max(self.layer_min));
         self.acknowledged.into_iter().flatten().map(layer).chain(expected).min()
     }
 }
@@ -375,13 +377,14 @@ impl<P: PeerAddress> Channel<P> {
         self.lose(now, &lost, false);
     }
 
-    /// Chunks that nothing was heard of for the whole timeout.
-    pub(super) fn lose_late(&mut self, now: Instant) {
+    /// Chunks that nothing was heard of for the whole timeout. Whether these are all that were on their way.
+    pub(super) fn lose_late(&mut self, now: Instant) -> bool {
         let timeout = self.control.ledbat().timeout();
         let late = |sent: &Sent| now.saturating_duration_since(sent.at) > timeout;
         let lost: Vec<u64> = self.inflight.iter().filter(|(_, sent)| late(sent)).flat_map(|(run, _)| run).collect();
         let all = lost.len() as u64 == self.inflight.len();
         self.lose(now, &lost, all);
+        all && !lost.is_empty()
     }
 
     fn lose(&mut self, now: Instant, lost: &[u64], all: bool) {

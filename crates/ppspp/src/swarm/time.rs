@@ -72,7 +72,12 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             }
             return;
         }
-        channel.lose_late(now);
+        if channel.lose_late(now) && self.live.is_none() {
+            // So may announcements be lost, without which the peer may not know how to prove what it gets: no keep-alive repeats them while
+            // chunks leave.
+            channel.unsaid = self.have.clone();
+            channel.unsaid.subtract(&channel.has);
+        }
         channel.control.wanted(now, !channel.wants.is_empty() || !channel.inflight.is_empty());
         match channel.control.poll(now) {
             Some(Due::Close) => return self.close(id, true),
