@@ -21,6 +21,21 @@ fuzz_target!(|data: &[u8]| {
     };
     let Some((_, messages)) = split_channel(datagram) else { return };
     let mut offers = Offers::new();
+    // A chunk with digests alone in front of it, read at once, is what it is message by message.
+    let mut digests = Vec::new();
+    let lone = Messages::new(codec, messages).lone_chunk(&mut digests);
+    let read: Result<Vec<_>, _> = Messages::new(codec, messages).collect();
+    let is_lone = read.as_ref().ok().and_then(|read| read.split_last()).filter(|(last, before)| {
+        matches!(last, Message::Data { .. }) && before.iter().all(|one| matches!(one, Message::Integrity { .. }))
+    });
+    assert_eq!(lone.is_some(), is_lone.is_some());
+    if let (Some(lone), Some((Message::Data { chunk, sent_us, payload }, before))) = (lone, is_lone) {
+        assert_eq!((lone.chunk, lone.sent_us, lone.payload), (*chunk, *sent_us, *payload));
+        assert!(digests.iter().zip(before).all(|((node, digest), message)| {
+            codec.hash.digest(digest).is_some_and(|digest| *message == Message::Integrity { node: *node, digest })
+        }));
+        assert_eq!(digests.len(), before.len());
+    }
     for message in Messages::new(codec, messages).take_while(Result::is_ok).flatten() {
         if let Message::Integrity { node, digest } = &message {
             offers.add(*node, *digest);

@@ -279,6 +279,37 @@ proptest! {
         }
     }
 
+    /// A chunk with digests alone in front of it, read at once, is what it is message by message; anything else is not taken for one.
+    #[test]
+    fn a_lone_chunk_is_what_its_messages_say(codec in codecs(), kinds in prop::collection::vec(0u8..8, 0..6), chunk in 0u64..9, len in 0usize..40) {
+        let payload = vec![7; len.min(codec.chunk_len.map_or(usize::MAX, |len| len as usize))];
+        let data = Message::Data { chunk, sent_us: if codec.dialect == Dialect::Legacy { 0 } else { 5 }, payload: &payload };
+        let digest = |node: u64| Message::Integrity { node: Bin::from_u64(node).unwrap(), digest: codec.hash.hash(&[node as u8]) };
+        let messages: Vec<_> = (0..).zip(&kinds).map(|(at, kind)| match kind {
+            0 => Message::Choke,
+            1 => data.clone(),
+            _ => digest(at),
+        }).chain([data.clone()]).collect();
+        let mut datagram = Vec::new();
+        prop_assume!(messages.iter().all(|message| message.encode(&codec, &mut datagram).is_ok()));
+        let read: Result<Vec<_>, _> = Messages::new(codec, &datagram).collect();
+        let is_lone = |read: &Vec<Message<'_>>| {
+            let (last, before) = read.split_last().unwrap();
+            matches!(last, Message::Data { .. }) && before.iter().all(|one| matches!(one, Message::Integrity { .. }))
+        };
+        let mut digests = Vec::new();
+        let lone = Messages::new(codec, &datagram).lone_chunk(&mut digests);
+        prop_assert_eq!(lone.is_some(), read.as_ref().is_ok_and(is_lone));
+        if let Some(lone) = lone {
+            let Ok([before @ .., Message::Data { chunk, sent_us, payload }]) = read.as_deref() else { unreachable!() };
+            prop_assert_eq!((lone.chunk, lone.sent_us, lone.payload), (*chunk, *sent_us, *payload));
+            let digests: Vec<_> = digests.iter().map(|(node, digest)| {
+                Message::Integrity { node: *node, digest: codec.hash.digest(digest).unwrap() }
+            }).collect();
+            prop_assert_eq!(&digests[..], before);
+        }
+    }
+
     /// A datagram cut anywhere gives the messages before the cut and an error, never others.
     #[test]
     fn truncation_is_noticed(addressing in prop::sample::select(&Addressing::ALL[..]), layer in 0u32..20, cut in 0usize..300) {
