@@ -217,6 +217,42 @@ fn packets_are_handed_on_where_they_lie_in_order() {
     }
 }
 
+/// The same of all at once, as often as something came.
+#[test]
+fn packets_are_told_of_where_they_lie_in_order() {
+    for Pair { sockets, paths } in [ip(), scion()] {
+        let is_scion = paths[0].remote().as_scion().is_some();
+        let mut sender = sockets[0].sender(&paths[0]).unwrap();
+        let mut receiver = sockets[1].receiver();
+        let key = sockets[1].add(&paths[1]).unwrap();
+        let lens = [700, 1, 1200, 1199];
+        let payloads: Vec<_> = (0..100u32).flat_map(|at| numbered(3, lens[at as usize % lens.len()])).collect();
+        send_all(&mut sender, &packets(&payloads));
+        let (mut got, start) = (Vec::new(), Instant::now());
+        let mut memory = memory(1, 4, 1200);
+        receive(&mut receiver, &mut places(&mut memory, 4, 1200), 1, |batch, payloads| {
+            assert!(batch.iter().all(|received| batch.payload(received).is_empty()), "they are in their places");
+            got.extend_from_slice(payloads);
+        });
+        while got.len() < payloads.len() {
+            assert!(start.elapsed() < PATIENCE, "{} packets came", got.len());
+            match receiver.recv_lying() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait(&receiver, libc::POLLIN),
+                Err(error) => panic!("{error}"),
+                Ok(batch) => got.extend(batch.iter().map(|received| {
+                    let payload = batch.payload(received);
+                    assert_eq!((received.len, received.path, received.is_truncated), (payload.len(), Some(key), false));
+                    assert_eq!(batch.headers(received).is_empty(), !is_scion);
+                    payload.to_vec()
+                })),
+            }
+        }
+        let sent: Vec<Vec<u8>> = payloads.iter().map(|(head, body)| [&head[..], body].concat()).collect();
+        assert!(got == sent, "they came in the order in which they were sent");
+        assert_eq!(receiver.counters().packets, sent.len() as u64);
+    }
+}
+
 #[test]
 fn what_is_longer_than_its_place_is_told() {
     for Pair { sockets, paths } in [ip(), scion()] {

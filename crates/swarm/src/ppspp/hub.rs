@@ -16,7 +16,7 @@ use anabranch_bittorrent::ip_filter::IpFilter;
 use anabranch_paths::ScionAddr;
 use anabranch_ppspp::wire::{ChannelId, Opening, split_channel};
 use anabranch_transport::NodeId;
-use anabranch_transport::datagram::{Packet, PathKey, Place, Receiver, Socket};
+use anabranch_transport::datagram::{Packet, PathKey, Receiver, Socket};
 use anabranch_transport::secure::is_quic;
 use tokio::io::unix::AsyncFd;
 
@@ -27,10 +27,8 @@ use crate::events::ContentId;
 use crate::net::scion::ScionNet;
 use crate::net::uplinks::Uplinks;
 
-/// Datagrams received with one call: what the kernel coalesces at most.
-const BATCH_MAX: usize = 64;
 /// Batches that one socket may take in before other tasks have their turn.
-const BATCHES_A_TURN: usize = 8;
+const BATCHES_A_TURN: usize = 4;
 /// What a datagram has beside its chunk: a handshake with the longest identifier, or digests of every layer.
 const BESIDE_CHUNK_LEN: usize = 2600;
 /// Pause after an error of the socket, so that one that persists does not spin.
@@ -230,11 +228,10 @@ pub(crate) async fn serve(hub: Rc<Hub>, at: usize, socket: Socket, filter: Arc<I
     // SAFETY: the socket owns its descriptor, gives the same one each time, and keeps it open as long as it is.
     let Ok(io) = (unsafe { AsyncFd::register(socket.clone()) }) else { return };
     let mut receiver = socket.receiver();
-    let mut memory = Vec::new();
     loop {
         let Ok(mut ready) = io.readable().await else { return };
         for _ in 0..BATCHES_A_TURN {
-            match receive(&hub, at, &mut receiver, &mut memory, &filter) {
+            match receive(&hub, at, &mut receiver, &filter) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready.clear_ready();
@@ -252,20 +249,19 @@ pub(crate) async fn serve(hub: Rc<Hub>, at: usize, socket: Socket, filter: Arc<I
 }
 
 /// One batch: to each content what is its own, in the order of arrival.
-fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, filter: &IpFilter) -> io::Result<()> {
-    let place_len = hub.chunk_len.get() + BESIDE_CHUNK_LEN;
-    memory.resize(BATCH_MAX * place_len, 0);
-    let mut places: Vec<Place<'_>> =
-        memory.chunks_exact_mut(place_len).map(|body| Place { head: &mut [], body }).collect();
-    let batch = receiver.recv(&mut places)?;
-    drop(places);
+fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, filter: &IpFilter) -> io::Result<()> {
+    let batch = receiver.recv_lying()?;
     let now = Instant::now();
     let is_secure = hub.is_secure();
     let mut met: Vec<PathAddress> = Vec::new();
     let mut of_content: Option<OfContent<'_>> = None;
     let mut before: Option<(Came, PathAddress)> = None;
-    for received in batch.iter().filter(|received| !received.is_truncated) {
-        let datagram = &memory[received.place * place_len..][..received.len];
+    for received in batch {
+        let datagram = batch.payload(received);
+        // No content has a datagram for it.
+        if datagram.len() > hub.chunk_len.get() + BESIDE_CHUNK_LEN {
+            continue;
+        }
         let channel = datagram.first_chunk().copied();
         let came = Came { channel, from: received.from, local: received.local, path: received.path };
         if let (Some((is_as, way)), Some((_, datagrams))) = (&before, &mut of_content)

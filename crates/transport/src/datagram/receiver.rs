@@ -56,7 +56,7 @@ impl Place<'_> {
 /// A packet that was received.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
-    /// Which of the places it is in; zero if it was handed on where it lies ([`Receiver::recv_each`]).
+    /// Which of the places it is in; zero if it is told of where it lies ([`Receiver::recv_each`], [`Receiver::recv_lying`]).
     pub place: usize,
     /// Bytes of its payload. More than the place has: those beyond it are lost.
     pub len: usize,
@@ -83,6 +83,8 @@ pub struct Received {
 pub struct Batch<'a> {
     received: &'a [Received],
     image: &'a [u8],
+    /// Payloads are in the image too.
+    is_lying: bool,
 }
 
 impl<'a> Batch<'a> {
@@ -104,6 +106,12 @@ impl<'a> Batch<'a> {
     /// Over SCION: the headers of a packet of this batch, SCION's and UDP's. Empty over IP.
     pub fn headers(&self, received: &Received) -> &'a [u8] {
         self.image.get(received.headers.0..received.headers.1).unwrap_or_default()
+    }
+
+    /// After [`Receiver::recv_lying`]: the payload of a packet of this batch. Empty after another receive, which puts it elsewhere.
+    pub fn payload(&self, received: &Received) -> &'a [u8] {
+        let start = received.headers.1;
+        self.image.get(start..start + received.len).filter(|_| self.is_lying).unwrap_or_default()
     }
 }
 
@@ -237,7 +245,36 @@ impl Receiver {
         }
         self.counters.packets += self.received.len() as u64;
         let of_frames = self.inlet.as_ref().filter(|_| frames > 0).map(Inlet::headers);
-        Ok(Batch { received: &self.received, image: of_frames.unwrap_or(&self.image) })
+        Ok(Batch { received: &self.received, image: of_frames.unwrap_or(&self.image), is_lying: false })
+    }
+
+    /// Receives to memory of its own and tells of all packets at once, in the order in which the system has them, where they lie
+    /// ([`Batch::payload`]). For callers who look at several packets together and copy what they keep.
+    ///
+    /// # Errors
+    /// As [`Receiver::recv`].
+    pub fn recv_lying(&mut self) -> io::Result<Batch<'_>> {
+        if let Some(inbound) = &mut self.inbound {
+            inbound.keep_up(self.shared.changes());
+        }
+        self.received.clear();
+        // What an earlier receive left.
+        self.tell();
+        let mut frames = 0;
+        if self.received.is_empty() {
+            frames = self.recv_either(
+                &mut (),
+                |receiver, ()| {
+                    receiver.fetch_lying()?;
+                    receiver.tell();
+                    Ok(())
+                },
+                |receiver, inlet, ()| receiver.tell_frames(inlet),
+            )?;
+        }
+        self.counters.packets += self.received.len() as u64;
+        let of_frames = self.inlet.as_ref().filter(|_| frames > 0).map(Inlet::headers);
+        Ok(Batch { received: &self.received, image: of_frames.unwrap_or(&self.image), is_lying: true })
     }
 
     /// Receives to memory of its own and hands each packet to `take`, in the order in which the system has them: what is known of it,
@@ -261,11 +298,7 @@ impl Receiver {
         let frames = self.recv_either(
             &mut take,
             |receiver, take| {
-                let asked = receiver.messages_next;
-                let (got, bytes) = receiver.fetch(&mut [], asked)?;
-                let is_coalesced = bytes / got.max(1) > COALESCED_LEN;
-                receiver.messages_next = if is_coalesced { MESSAGES_COALESCED } else { MESSAGES };
-                is_full = got == asked;
+                is_full = receiver.fetch_lying()?;
                 receiver.hand_on(take);
                 Ok(())
             },
@@ -547,8 +580,43 @@ impl Receiver {
         }
     }
 
+    /// Fills the image from the system, to be told of where it lies; whether there may be more.
+    fn fetch_lying(&mut self) -> io::Result<bool> {
+        let asked = self.messages_next;
+        let (got, bytes) = self.fetch(&mut [], asked)?;
+        let is_coalesced = bytes / got.max(1) > COALESCED_LEN;
+        self.messages_next = if is_coalesced { MESSAGES_COALESCED } else { MESSAGES };
+        Ok(got == asked)
+    }
+
     /// Hands on all that waits in the image, where it lies.
     fn hand_on(&mut self, take: &mut impl FnMut(&Received, &[u8], &mut [u8])) {
+        self.each_lying(|receiver, meaning, arrival, packet| _ = receiver.hand_on_one(meaning, arrival, packet, take));
+    }
+
+    /// Writes down all that waits in the image.
+    fn tell(&mut self) {
+        self.each_lying(|receiver, meaning, arrival, packet| {
+            let headers_len = headers_len(&meaning);
+            receiver.note(meaning, arrival, 0, packet.start, packet.len() - headers_len, false);
+        });
+    }
+
+    /// The same of frames, which are copied one behind the other.
+    fn tell_frames(&mut self, inlet: &mut Inlet) -> usize {
+        inlet.receive(MESSAGES * SEGMENTS_MAX, |datagram, interface, arrived, image| {
+            let Some((datagram, arrival, meaning)) = self.look(datagram, interface, arrived) else { return };
+            let (packet_at, len) = (image.len(), datagram.payload.len() - headers_len(&meaning));
+            image.extend_from_slice(datagram.payload);
+            if self.note(meaning, &arrival, 0, packet_at, len, false) {
+                self.counters.packets_moved += 1;
+                self.counters.packets_xdp += 1;
+            }
+        })
+    }
+
+    /// Goes through all packets that wait in the image: what each means, how its message came, and where in the image it is.
+    fn each_lying(&mut self, mut each: impl FnMut(&mut Self, Result<Meaning, Dropped>, &Arrival, Range<usize>)) {
         for index in 0..MESSAGES {
             let message = self.messages[index];
             self.messages[index].next = message.arrival.len;
@@ -561,7 +629,7 @@ impl Receiver {
                 next += packet.len();
                 let meaning = known.unwrap_or_else(|| self.meaning(&message.arrival, packet.clone()));
                 known = Some(meaning).filter(|_| self.inbound.is_none());
-                self.hand_on_one(meaning, &message.arrival, packet, take);
+                each(self, meaning, &message.arrival, packet);
             }
         }
     }
@@ -574,7 +642,7 @@ impl Receiver {
         packet: Range<usize>,
         take: &mut impl FnMut(&Received, &[u8], &mut [u8]),
     ) -> bool {
-        let headers_len = if let Ok(Meaning::Data { headers_len, .. }) = meaning { headers_len } else { 0 };
+        let headers_len = headers_len(&meaning);
         let is_data = self.note(meaning, arrival, 0, packet.start, packet.len() - headers_len, false);
         if let Some(received) = self.received.pop().filter(|_| is_data) {
             let (headers, payload) = self.image[packet].split_at_mut(headers_len);
@@ -654,6 +722,11 @@ impl AsRawFd for Receiver {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
     }
+}
+
+/// Bytes in front of the payload; none of what is not handed out.
+fn headers_len(meaning: &Result<Meaning, Dropped>) -> usize {
+    if let Ok(Meaning::Data { headers_len, .. }) = meaning { *headers_len } else { 0 }
 }
 
 /// The memory of a list whose entries are gone, for entries that live differently long. Collecting in place keeps it.

@@ -24,8 +24,8 @@ impl Content {
         }
         let payload: usize = chunks.iter().map(|(_, payload)| payload.len()).sum();
         self.rates.received(payload as u64, now);
-        for (chunk, payload) in chunks {
-            self.keep(chunk, payload, now);
+        for run in chunks.chunk_by(|(one, _), (next, _)| one.checked_add(1) == Some(*next)) {
+            self.keep_run(run, now);
         }
         self.pump(now);
         // A chunk of a live stream is handed on, and paced, at times that whoever keeps them has not heard of.
@@ -40,6 +40,57 @@ impl Content {
         if self.buffers.is_some() && !self.core.have().contains(chunk) {
             self.core.hold(chunk);
             self.keep(chunk, &payload, now);
+        }
+    }
+
+    /// Verified chunks that follow each other go to their pieces.
+    fn keep_run(&mut self, mut run: &[(u64, &[u8])], now: Instant) {
+        while let [(chunk, payload), rest @ ..] = run {
+            match self.keep_together(run, now) {
+                0 => {
+                    self.keep(*chunk, payload, now);
+                    run = rest;
+                }
+                kept => run = &run[kept..],
+            }
+        }
+    }
+
+    /// Puts as many of these chunks to their place as go there at once. How many; none where the first has a place of its own, or none at
+    /// all.
+    fn keep_together(&mut self, run: &[(u64, &[u8])], now: Instant) -> usize {
+        let front = self.front();
+        let (Some(buffers), Some(info), [(first, _), _, ..]) = (&mut self.buffers, &self.info, run) else { return 0 };
+        if self.live.is_some() || *first < front {
+            return 0;
+        }
+        let geometry = &info.geometry;
+        let block_len = geometry.block_length();
+        let offset = (first - front) * u64::from(block_len);
+        if offset >= geometry.total() {
+            return 0;
+        }
+        let piece = geometry.piece_at(offset);
+        let begin = (offset - geometry.piece_offset(piece)) as u32;
+        let room = buffers.room_from(begin).min(geometry.data_len(piece) - begin) / block_len;
+        let is_whole = |(_, payload): &&(u64, &[u8])| payload.len() == block_len as usize;
+        let count = run.iter().take(room as usize).take_while(is_whole).count();
+        let range = BlockRange { piece, begin, len: count as u32 * block_len };
+        if count < 2 || buffers.insert_parts(range, run[..count].iter().map(|(_, payload)| *payload), now).is_err() {
+            return 0;
+        }
+        self.count_down(piece, count as u32);
+        count
+    }
+
+    /// So many chunks of a piece came. The last of them make it whole.
+    fn count_down(&mut self, piece: u32, chunks: u32) {
+        let Some(info) = &self.info else { return };
+        let left = self.store.left.entry(piece).or_insert_with(|| info.geometry.block_count(piece));
+        *left = left.saturating_sub(chunks);
+        if *left == 0 {
+            self.store.left.remove(&piece);
+            self.verify(piece);
         }
     }
 
@@ -75,12 +126,7 @@ impl Content {
             // It holds, so it is the link that does not.
             Err(NoPlace::Outside) => return self.contradicted(chunk, payload.len()),
         }
-        let left = self.store.left.entry(piece).or_insert_with(|| geometry.block_count(piece));
-        *left -= 1;
-        if *left == 0 {
-            self.store.left.remove(&piece);
-            self.verify(piece);
-        }
+        self.count_down(piece, 1);
     }
 
     /// A chunk that holds is not as long as the link's length has it be. That the last one alone can be; it would be fetched for ever.

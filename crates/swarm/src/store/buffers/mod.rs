@@ -178,20 +178,38 @@ impl PieceBuffers {
 
     /// A block that was received elsewhere is copied to its place, and taken from whoever was still receiving it.
     pub(crate) fn insert(&mut self, range: BlockRange, payload: &[u8], now: Instant) -> Result<(), NoPlace> {
-        debug_assert_eq!(payload.len(), range.len as usize);
+        self.insert_parts(range, std::iter::once(payload), now)
+    }
+
+    /// The same for blocks that follow each other and were received apart: all of them, or none.
+    pub(crate) fn insert_parts<'a>(
+        &mut self,
+        range: BlockRange,
+        parts: impl Iterator<Item = &'a [u8]> + Clone,
+        now: Instant,
+    ) -> Result<(), NoPlace> {
+        debug_assert_eq!(parts.clone().map(<[u8]>::len).sum::<usize>(), range.len as usize);
         if let Some(piece) = self.pieces.get_mut(&range.piece) {
             piece.fillers.retain(|(other, _)| !other.overlaps(&range));
         }
         self.place(range, now)?;
-        if !self.copy(range, 0, payload) {
-            return Err(NoPlace::Outside);
-        }
         let block_len = self.geometry.block_length();
-        if let Some(piece) = self.pieces.get_mut(&range.piece) {
-            piece.touched = now;
-            piece.blocks[blocks(range, block_len)].fill(Block::InMemory);
+        let (index, mut within) = ((range.begin / self.chunk_len) as usize, (range.begin % self.chunk_len) as usize);
+        let piece = self.pieces.get_mut(&range.piece).ok_or(NoPlace::Outside)?;
+        let chunk = piece.chunks.get_mut(index).and_then(Option::as_mut).ok_or(NoPlace::Outside)?;
+        for part in parts {
+            let place = chunk.get_mut(within..within + part.len()).ok_or(NoPlace::Outside)?;
+            place.copy_from_slice(part);
+            within += part.len();
         }
+        piece.touched = now;
+        piece.blocks[blocks(range, block_len)].fill(Block::InMemory);
         Ok(())
+    }
+
+    /// Bytes from `begin` of a piece on that lie in one stretch of memory, where the piece has as many.
+    pub(crate) fn room_from(&self, begin: u32) -> u32 {
+        self.chunk_len - begin % self.chunk_len
     }
 
     /// Copies the bytes from `at` on of a block that `conn` is receiving in place; answers whether it still is.

@@ -38,6 +38,28 @@ fn a_block_has_one_filler_and_whoever_is_first_wins() {
     assert_eq!(buffers.insert(block(0, 3), &[8; BLOCK_LEN as usize], now), Err(NoPlace::Here));
 }
 
+/// Blocks that follow each other go to their place at once, all of them or none.
+#[test]
+fn a_run_of_blocks_is_inserted_as_one() {
+    let (mut buffers, now) = buffers(4);
+    let parts: Vec<Vec<u8>> = (0..3u8).map(|at| vec![at; BLOCK_LEN as usize]).collect();
+    let run = |first: u32| BlockRange { piece: 0, begin: first * BLOCK_LEN, len: 3 * BLOCK_LEN };
+    let parts = || parts.iter().map(Vec::as_slice);
+    buffers.insert_parts(run(4), parts(), now).unwrap();
+    assert_eq!(buffers.laid_out(run(4)), Some(&parts().collect::<Vec<_>>().concat()[..]));
+    assert_eq!(buffers.insert_parts(run(6), parts(), now), Err(NoPlace::Here));
+    assert!(buffers.place(block(0, 7), now).is_ok(), "nothing of it was taken");
+    // No run crosses the end of its memory, and the caller is told where that is.
+    let per_chunk = CHUNK_LEN / BLOCK_LEN;
+    assert_eq!(buffers.room_from((per_chunk - 2) * BLOCK_LEN), 2 * BLOCK_LEN);
+    assert_eq!(buffers.room_from(per_chunk * BLOCK_LEN), CHUNK_LEN);
+    assert_eq!(buffers.insert_parts(run(per_chunk - 2), parts(), now), Err(NoPlace::Outside));
+    // Whoever was receiving one of them elsewhere has it no more.
+    buffers.begin(block(0, 9), ONE, now).unwrap();
+    buffers.insert_parts(run(8), parts(), now).unwrap();
+    assert!(!buffers.finish(block(0, 9), ONE, now));
+}
+
 #[test]
 fn nothing_is_laid_out_inside_a_block_that_is_arriving() {
     let (mut buffers, now) = buffers(4);
