@@ -84,6 +84,8 @@ pub struct Ledbat {
     base: BaseDelay,
     current: CurrentDelay,
     rtt: RttEstimate,
+    /// The shortest round trips, in microseconds.
+    rtt_least: BaseDelay,
     /// When the window was cut last: what is lost of what left before is the same event.
     cut_at: Option<Instant>,
     /// Delays until then are of packets that left before the window changed for the last time.
@@ -107,6 +109,7 @@ impl Ledbat {
             base: BaseDelay::default(),
             current: CurrentDelay::default(),
             rtt: RttEstimate::default(),
+            rtt_least: BaseDelay::default(),
             cut_at: None,
             hold_until: None,
             full: FullQueue::default(),
@@ -139,6 +142,11 @@ impl Ledbat {
     /// The round trip's estimate.
     pub fn rtt(&self) -> Duration {
         self.rtt.smoothed()
+    }
+
+    /// The shortest round trip of the last minutes: what is acknowledged sooner after it left again is what left before (RFC 8985 §6.2).
+    pub fn rtt_least(&self) -> Duration {
+        Duration::from_micros(self.rtt_least.min().map_or(0, i64::cast_unsigned))
     }
 
     /// How much the round trips differ (RFC 6298, "RTTVAR").
@@ -174,7 +182,7 @@ impl Ledbat {
         if self.mode == Mode::Paper { Duration::ZERO } else { CATCH_UP_FAST }
     }
 
-    /// Packets that left at once were acknowledged at once: `rtt` after they left, if they left once; `delay_us` is what the ACK says of
+    /// Packets that left at once were acknowledged at once: `rtt` after they left, if it is known when that was; `delay_us` is what the ACK says of
     /// their way by two clocks whose difference nobody knows. `limited`: the window is what kept us from sending more.
     pub fn acked(&mut self, now: Instant, packets: u64, rtt: Option<Duration>, delay_us: u64, limited: bool) {
         if packets == 0 {
@@ -182,6 +190,7 @@ impl Ledbat {
         }
         if let Some(rtt) = rtt {
             self.rtt.sample(rtt);
+            self.rtt_least.sample(now, i64::try_from(rtt.as_micros()).unwrap_or(i64::MAX));
         }
         // Clocks that differ make delays that are negative: numbers wrap, and only differences count.
         let delay = delay_us as i64;

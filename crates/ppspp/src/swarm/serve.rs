@@ -334,7 +334,7 @@ impl<P: PeerAddress> Channel<P> {
     /// Chunks arrived.
     pub(super) fn acked(&mut self, now: Instant, chunks: &Range<u64>, delay_us: u64) {
         let limited = self.inflight.len() as f64 + 1.0 >= self.control.ledbat().window() / 2.0;
-        let soonest = self.control.ledbat().rtt() / 2;
+        let soonest = self.control.ledbat().rtt_least();
         let mut last = None;
         let control = &mut self.control;
         self.beside.arrived(chunks);
@@ -342,12 +342,14 @@ impl<P: PeerAddress> Channel<P> {
             let since = now.saturating_duration_since(sent.at);
             let count = run.end - run.start;
             // RFC 8985 §6.2: what is acknowledged so soon after it left again is what left before, and tells nothing of what left
-            // between the two.
-            if !sent.is_again || since >= soonest {
+            // between the two. All else tells of the round trip too: where most of what leaves was lost before, nothing else would, and
+            // one that was long once would never be known to be short again.
+            let is_known = !sent.is_again || since >= soonest;
+            if is_known {
                 last = last.max(Some(sent.number + count - 1));
             }
             self.clean_count += count;
-            control.acked(now, count, (!sent.is_again).then_some(since), delay_us, limited);
+            control.acked(now, count, is_known.then_some(since), delay_us, limited);
         });
         self.assumed.remove_range(chunks.clone());
         while let Some(chunk) = self.lost.range(chunks.clone()).next().copied() {
@@ -409,5 +411,45 @@ impl<P: PeerAddress> Channel<P> {
             }
         }
         if all { self.control.timed_out(now) } else { self.control.lost(now, lost.len() as u64, sent_at) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledbat::Mode;
+
+    /// A reader that stood still let the round trip become long, and all that was on its way get lost. That it is short again is told by what
+    /// leaves a second time, for nothing else leaves for a while.
+    #[test]
+    fn what_leaves_again_tells_of_the_round_trip() {
+        let (start, ms) = (Instant::now(), Duration::from_millis);
+        let mut channel: Channel<SocketAddr> =
+            Channel::new(([10, 0, 0, 1], 7).into(), Dialect::Rfc7574, Mode::Fast, start);
+        let mut now = start;
+        let leave = |channel: &mut Channel<SocketAddr>, now: Instant, chunks: Range<u64>, is_again: bool| {
+            let around = Around::of(channel, &chunks, PROVEN_LAYERS_MIN, CLEAN_MIN);
+            channel.left(now, chunks, is_again, around);
+        };
+        for (chunk, rtt) in (0..).zip([1, 1, 200, 200, 200, 200, 200, 200, 200, 200, 200, 200]) {
+            leave(&mut channel, now, chunk..chunk + 1, false);
+            now += ms(rtt);
+            channel.acked(now, &(chunk..chunk + 1), 1000);
+        }
+        assert!(channel.control.ledbat().rtt() > ms(100), "{:?}", channel.control.ledbat().rtt());
+        leave(&mut channel, now, 100..200, false);
+        now += ms(5000);
+        assert!(channel.lose_late(now));
+        for chunk in 100..130 {
+            leave(&mut channel, now, chunk..chunk + 1, true);
+            now += ms(1);
+            channel.acked(now, &(chunk..chunk + 1), 1000);
+        }
+        assert!(channel.control.ledbat().rtt() < ms(20), "{:?}", channel.control.ledbat().rtt());
+        // Sooner than ever: that is what left before, and tells nothing.
+        let before = channel.control.ledbat().rtt();
+        leave(&mut channel, now, 130..131, true);
+        channel.acked(now + ms(1) / 2, &(130..131), 1000);
+        assert_eq!(channel.control.ledbat().rtt(), before);
     }
 }
