@@ -167,9 +167,6 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             return false;
         }
         let Some(channel) = self.channels.get_mut(&first.channel) else { return false };
-        if channel.control.state() == State::PingPong {
-            return false;
-        }
         let leaves = &self.ahead.digests[first.hashed * hash.len()..(last.hashed + 1) * hash.len()];
         let offered = &offered[first.offered.start..last.offered.end];
         let of_run = |node: Bin| {
@@ -181,6 +178,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         channel.control.received(now, true);
         channel.greeted = None;
+        if channel.control.state() == State::PingPong {
+            channel.answered();
+        }
         channel.offers.clear();
         channel.received_bytes += run.iter().map(|one| one.len as u64).sum::<u64>();
         let payload = run.iter().map(|one| one.chunk.payload.len() as u64).sum();
