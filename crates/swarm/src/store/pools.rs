@@ -5,7 +5,9 @@ use std::rc::Rc;
 use anabranch_content::geometry::BLOCK_LEN;
 use anabranch_content::storage::{Buffer, BufferPool};
 
-use crate::store::buffers::CHUNK_LEN;
+/// Most bytes in a chunk: what is written in one go, and few enough that a piece under way takes little more than came of it. No
+/// block crosses a chunk, so every block is contiguous in memory.
+pub(crate) const CHUNK_LEN: u32 = 256 * 1024;
 
 /// Sizes that chunks of small pieces come in: a 16 KiB piece must not occupy 256 KiB.
 const CLASS_LENS: [u32; 5] = [BLOCK_LEN, 2 * BLOCK_LEN, 4 * BLOCK_LEN, 8 * BLOCK_LEN, CHUNK_LEN];

@@ -22,11 +22,8 @@ use anabranch_content::geometry::{BlockRange, Geometry};
 use anabranch_content::storage::Buffer;
 use anabranch_paths::ConnId;
 
+pub(crate) use crate::store::pools::CHUNK_LEN;
 use crate::store::pools::Pools;
-
-/// Most bytes in a chunk: what is written in one go, and few enough that a piece under way takes little more than came of it. No
-/// block crosses a chunk, so every block is contiguous in memory.
-pub(crate) const CHUNK_LEN: u32 = 256 * 1024;
 
 /// Bytes in every chunk of a piece but the last: the piece's, or as many whole blocks as [`CHUNK_LEN`] holds.
 pub(crate) fn chunk_length(geometry: &Geometry) -> u32 {
