@@ -2,7 +2,7 @@
 
 use anabranch_content::storage::StorageError;
 
-use super::Work;
+use super::files::Work;
 use crate::config::AddError;
 use crate::events::ContentId;
 

@@ -1,4 +1,4 @@
-//! How a content's files are closed, or deleted, whichever protocol it speaks.
+//! What goes on with a content's files, and how they are closed, or deleted, whichever protocol it speaks.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +11,27 @@ use crate::store::open::blocking;
 
 /// How often it is looked whether the disk threads are done with a content's files.
 pub(crate) const FILES_POLL: Duration = Duration::from_millis(5);
+
+/// What goes on with a content's files and lets nothing else be done to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// All pieces are hashed.
+    Recheck,
+    /// They go to another folder.
+    Move,
+    /// Other files are chosen.
+    Select,
+}
+
+impl std::fmt::Display for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Recheck => "checked",
+            Self::Move => "moved",
+            Self::Select => "changed in its choice of files",
+        })
+    }
+}
 
 /// A content is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | `files` | how a content's files are closed, or deleted |
+//! | `files` | what goes on with a content's files; how they are closed, or deleted |
 //! | `progress`, `sources` | how a content and its paths fare; who may still bring what is missing |
 //! | `live` | what is asked of a live stream besides |
 //! | `error` | why something is not done |
@@ -31,7 +31,7 @@ use anabranch_content::storage::{Storage, StorageError};
 use anabranch_paths::Endpoint;
 
 pub use error::ControlError;
-pub use files::Removed;
+pub use files::{Removed, Work};
 pub use live::LiveState;
 pub use progress::{PathProgress, Progress};
 pub use sources::{NamedPeer, Sources, Trouble, WebSeed};
@@ -46,27 +46,6 @@ pub type FilePriorities = Box<dyn Fn(usize, &FileEntry) -> Priority + Send>;
 
 /// Work on the session's own thread.
 pub(crate) type Task<T> = Pin<Box<dyn Future<Output = T>>>;
-
-/// What goes on with a content's files and lets nothing else be done to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// All pieces are hashed.
-    Recheck,
-    /// They go to another folder.
-    Move,
-    /// Other files are chosen.
-    Select,
-}
-
-impl std::fmt::Display for Work {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Recheck => "checked",
-            Self::Move => "moved",
-            Self::Select => "changed in its choice of files",
-        })
-    }
-}
 
 /// Where a content is between its coming and its going.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
