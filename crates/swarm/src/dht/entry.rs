@@ -10,18 +10,15 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anabranch_bittorrent::reach::{Reach, may_link_to_peer};
+use anabranch_bittorrent::reach::Reach;
 use anabranch_dht::NodeId;
 use anabranch_dht::wire::{self, Ask, Body, Message, Parsed, Query};
 use anabranch_paths::Endpoint;
 use anabranch_transport::{Interfaces, UdpTarget, UtpEndpoint};
 
-use super::{DhtConfig, DhtNode};
 use crate::net::leave::Leave;
-use crate::net::own_addresses::are_at_home;
 use crate::net::ports::is_translated;
 
 /// Before nodes are asked again that led nowhere; doubles each time.
@@ -58,6 +55,13 @@ pub(super) struct Entry {
     by_name: Cell<Option<([u8; NUMBER_LEN], usize)>>,
 }
 
+/// Hosts that are asked now.
+pub(super) struct Asked {
+    pub names: Vec<(String, u16)>,
+    /// Their addresses may be any; those of others must be such as a stranger may name to us.
+    pub is_trusted: bool,
+}
+
 /// When to ask again.
 #[derive(Default)]
 struct Again {
@@ -78,10 +82,11 @@ impl Again {
 }
 
 impl Entry {
-    pub(super) fn new(config: &DhtConfig) -> Self {
+    /// `of_user` are the nodes that the user named, `public` those that anybody may ask.
+    pub(super) fn new(of_user: Vec<(String, u16)>, public: Vec<(String, u16)>) -> Self {
         Self {
-            of_user: config.nodes.clone(),
-            public: config.public_nodes.clone(),
+            of_user,
+            public,
             again: RefCell::default(),
             public_again: RefCell::default(),
             looked_abroad_at: Cell::new(None),
@@ -105,82 +110,60 @@ impl Entry {
         is_ours
     }
 
-    /// Asks a node by its host's name, which the proxy looks up. What the node is called there is not ours to tell.
-    fn ask_by_name(&self, relayed: &UtpEndpoint, host: &str, port: u16, number: [u8; NUMBER_LEN]) {
-        let mut nobody = [0; 20];
-        fastrand::Rng::new().fill(&mut nobody);
-        let query = Query { id: NodeId(nobody), want: None, ask: Ask::Ping };
-        let query = Message { read_only: true, ..Message::query(&number, query) };
-        relayed.send_to_target(&UdpTarget::Name(host.to_owned(), port), &query.encode());
-    }
-
     pub(super) fn is_asking(&self, now: Instant) -> bool {
         self.asking_until.get().is_some_and(|until| now < until)
     }
 
-    pub(super) fn look(&self, node: &Rc<DhtNode>, named: &[(String, u16)], is_alone: bool) {
-        let now = Instant::now();
+    /// Whom to ask now: whom the user, a torrent (`named`) or everybody knows, as far as that is allowed and due.
+    pub(super) fn whom(
+        &self,
+        named: &[(String, u16)],
+        is_alone: bool,
+        is_abroad: impl FnOnce() -> bool,
+        now: Instant,
+    ) -> Vec<Asked> {
+        let mut asked = Vec::new();
         if !self.of_user.is_empty() && self.again.borrow_mut().is_due(now) {
-            self.ask(node, self.of_user.clone(), true, now);
+            asked.push(Asked { names: self.of_user.clone(), is_trusted: true });
             self.named.borrow_mut().clear();
         }
         let fresh = |name: &&(String, u16)| {
             let mut known = self.named.borrow_mut();
             known.len() < NAMED_MAX && known.insert((*name).clone())
         };
-        let named: Vec<(String, u16)> = named.iter().filter(fresh).cloned().collect();
-        if !named.is_empty() {
-            self.ask(node, named, false, now);
+        let names: Vec<(String, u16)> = named.iter().filter(fresh).cloned().collect();
+        if !names.is_empty() {
+            asked.push(Asked { names, is_trusted: false });
         }
-        let is_abroad = || {
-            if node.relayed().is_some() {
-                return true;
-            }
-            // They are nobody's to ask over SCION alone.
-            if node.ports.is_empty() {
-                return false;
-            }
-            let uplinks = node.around.uplinks.as_ref();
-            uplinks.is_some_and(|uplinks| is_abroad(&uplinks.interfaces()))
-        };
         let looked = self.looked_abroad_at.get().is_some_and(|at| now < at + ABROAD_EVERY);
-        if !is_alone || self.public.is_empty() || looked {
-            return;
+        if is_alone && !self.public.is_empty() && !looked {
+            self.looked_abroad_at.set(Some(now));
+            if is_abroad() && self.public_again.borrow_mut().is_due(now) {
+                asked.push(Asked { names: self.public.clone(), is_trusted: true });
+            }
         }
-        self.looked_abroad_at.set(Some(now));
-        if is_abroad() && self.public_again.borrow_mut().is_due(now) {
-            self.ask(node, self.public.clone(), true, now);
+        if !asked.is_empty() {
+            self.asking_until.set(Some(now + ASKING_FOR));
         }
+        asked
     }
 
-    fn ask(&self, node: &Rc<DhtNode>, names: Vec<(String, u16)>, is_trusted: bool, now: Instant) {
-        self.asking_until.set(Some(now + ASKING_FOR));
-        let at_home = are_at_home(&node.around.listening);
-        // One number for all who are asked by name: the answers of those who were asked before still count.
+    /// The number of queries to hosts that are asked by their names: one for all of them, so that the answers of those who were asked
+    /// before still count. Where the node `is_relayed`, as many may answer as ever.
+    pub(super) fn number(&self, is_relayed: bool) -> [u8; NUMBER_LEN] {
         let number = self.by_name.get().map_or_else(fresh_number, |(number, _)| number);
-        self.by_name.set(node.relayed().map(|_| (number, ANSWERS_BY_NAME_MAX)));
-        for (host, port) in names {
-            let relayed = node.relayed().cloned();
-            let (node, leave) = (Rc::downgrade(node), node.around.leave.clone());
-            tokio::task::spawn_local(async move {
-                if let Some(relayed) = &relayed
-                    && !relayed.has_way_out().await
-                {
-                    return;
-                }
-                let addresses = match &relayed {
-                    Some(_) => host.parse().map(|ip| SocketAddr::new(ip, port).into()).into_iter().collect(),
-                    None => addresses(&leave, &host, port).await,
-                };
-                let Some(node) = node.upgrade() else { return };
-                if let Some(relayed) = relayed.filter(|_| addresses.is_empty()) {
-                    node.entry.ask_by_name(&relayed, &host, port, number);
-                }
-                let may = |address: &Endpoint| is_trusted || may_link_to_peer::<&[u8]>(address, [], at_home);
-                addresses.into_iter().filter(may).for_each(|address| node.add_node(address));
-            });
-        }
+        self.by_name.set(is_relayed.then_some((number, ANSWERS_BY_NAME_MAX)));
+        number
     }
+}
+
+/// Asks a node by its host's name, which the proxy looks up. What the node is called there is not ours to tell.
+pub(super) fn ask_by_name(relayed: &UtpEndpoint, host: &str, port: u16, number: [u8; NUMBER_LEN]) {
+    let mut nobody = [0; 20];
+    fastrand::Rng::new().fill(&mut nobody);
+    let query = Query { id: NodeId(nobody), want: None, ask: Ask::Ping };
+    let query = Message { read_only: true, ..Message::query(&number, query) };
+    relayed.send_to_target(&UdpTarget::Name(host.to_owned(), port), &query.encode());
 }
 
 fn fresh_number() -> [u8; NUMBER_LEN] {
@@ -190,7 +173,7 @@ fn fresh_number() -> [u8; NUMBER_LEN] {
 }
 
 /// Where a host is. A name takes a look-up, an address none.
-async fn addresses(leave: &Leave, host: &str, port: u16) -> Vec<Endpoint> {
+pub(super) async fn addresses(leave: &Leave, host: &str, port: u16) -> Vec<Endpoint> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return vec![SocketAddr::new(ip, port).into()];
     }
@@ -203,7 +186,7 @@ async fn addresses(leave: &Leave, host: &str, port: u16) -> Vec<Endpoint> {
 }
 
 /// Whether the Internet is there: by an address of its own, or behind a translator of addresses, where most people are.
-fn is_abroad(interfaces: &Interfaces) -> bool {
+pub(super) fn is_abroad(interfaces: &Interfaces) -> bool {
     let usable = interfaces.list().iter().filter(|interface| interface.usable && !interface.loopback);
     let addresses: Vec<IpAddr> = usable.flat_map(|interface| &interface.addresses).map(|address| address.ip).collect();
     addresses.iter().any(|ip| is_global(*ip)) || addresses.iter().any(|ip| is_translated(*ip)) && has_default_route()

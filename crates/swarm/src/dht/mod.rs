@@ -5,7 +5,7 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | this one | lends the core sockets and time, and passes on what searches find |
+//! | this one | lends the core sockets and time, passes on what searches find, and asks those whom `entry` names |
 //! | `homes` | which addresses of ours are places in a network; they come and go with uplinks |
 //! | `entry` | whom to ask first, where nobody is known: nodes that are kept, that the user or a torrent names, and public ones |
 //! | `scion` | its socket in the SCION network |
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::ip_filter::IpFilter;
-use anabranch_bittorrent::reach::may_name_peer;
+use anabranch_bittorrent::reach::{may_link_to_peer, may_name_peer};
 use anabranch_dht::wire::is_krpc;
 use anabranch_dht::{Config, Dht, Event, Family, Goal, Policy, SearchId, Transmit};
 use anabranch_paths::Endpoint;
@@ -37,12 +37,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::net::leave::Leave;
+use crate::net::own_addresses::are_at_home;
 use crate::net::ports::Ports;
 use crate::net::scion::ScionNet;
 use crate::net::uplinks::Uplinks;
 use crate::net::utp::{UtpNet, keep_to};
 
-use entry::Entry;
+use entry::{Asked, Entry};
 use homes::Homes;
 use kept::SavedTables;
 use scion::ScionPort;
@@ -162,7 +163,7 @@ impl DhtNode {
             ports,
             own_ports,
             scion: scion.and_then(ScionPort::open).map(Rc::new),
-            entry: Entry::new(config),
+            entry: Entry::new(config.nodes.clone(), config.public_nodes.clone()),
             kept: RefCell::new(SavedTables::new(config.file.clone())),
             is_begun: Cell::new(false),
             ports_version: Cell::new(0),
@@ -239,7 +240,48 @@ impl DhtNode {
     /// Nobody is known, and a content wants somebody: whom the user, a torrent (`named`) or everybody knows is asked, as far as that is
     /// allowed. Public nodes are only where the content `is_alone`.
     pub(crate) fn look_for_entry(self: &Rc<Self>, named: &[(String, u16)], is_alone: bool) {
-        self.entry.look(self, named, is_alone);
+        for asked in self.entry.whom(named, is_alone, || self.is_abroad(), Instant::now()) {
+            self.ask(asked);
+        }
+    }
+
+    /// Whether public nodes may be asked from here.
+    fn is_abroad(&self) -> bool {
+        if self.relayed().is_some() {
+            return true;
+        }
+        // They are nobody's to ask over SCION alone.
+        if self.ports.is_empty() {
+            return false;
+        }
+        self.around.uplinks.as_ref().is_some_and(|uplinks| entry::is_abroad(&uplinks.interfaces()))
+    }
+
+    /// Looks hosts up, and asks them. Behind a proxy, which looks names up, those that have one are asked by that.
+    fn ask(self: &Rc<Self>, asked: Asked) {
+        let at_home = are_at_home(&self.around.listening);
+        let number = self.entry.number(self.relayed().is_some());
+        for (host, port) in asked.names {
+            let relayed = self.relayed().cloned();
+            let (node, leave) = (Rc::downgrade(self), self.around.leave.clone());
+            tokio::task::spawn_local(async move {
+                if let Some(relayed) = &relayed
+                    && !relayed.has_way_out().await
+                {
+                    return;
+                }
+                let addresses = match &relayed {
+                    Some(_) => host.parse().map(|ip| SocketAddr::new(ip, port).into()).into_iter().collect(),
+                    None => entry::addresses(&leave, &host, port).await,
+                };
+                let Some(node) = node.upgrade() else { return };
+                if let Some(relayed) = relayed.filter(|_| addresses.is_empty()) {
+                    entry::ask_by_name(&relayed, &host, port, number);
+                }
+                let may = |address: &Endpoint| asked.is_trusted || may_link_to_peer::<&[u8]>(address, [], at_home);
+                addresses.into_iter().filter(may).for_each(|address| node.add_node(address));
+            });
+        }
     }
 
     /// Serves its sockets, until the session ends.
@@ -257,7 +299,8 @@ impl DhtNode {
             tasks.spawn_local(Rc::clone(port).run());
         }
         if let Some(port) = &self.scion {
-            tasks.spawn_local(Rc::clone(port).serve(Rc::clone(self)));
+            let node = Rc::clone(self);
+            tasks.spawn_local(Rc::clone(port).serve(move |from, datagram| node.received_scion(from, datagram)));
         }
         tasks.spawn_local(Rc::clone(self).keep_time());
     }

@@ -11,7 +11,6 @@ use anabranch_dht::wire::{DATAGRAM_LEN_MAX, is_krpc};
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_scion::socket::{RouteId, Socket};
 
-use super::DhtNode;
 use crate::net::scion::{Payload, ScionNet};
 
 /// Hosts whose paths are remembered.
@@ -55,8 +54,8 @@ impl ScionPort {
         self.socket.local()
     }
 
-    /// Receives until the session ends.
-    pub(super) async fn serve(self: Rc<Self>, node: Rc<DhtNode>) {
+    /// Receives until the session ends; `received` is given what may be for the node.
+    pub(super) async fn serve(self: Rc<Self>, received: impl Fn(Endpoint, &[u8])) {
         let mut datagram = vec![0; DATAGRAM_LEN_MAX];
         loop {
             let Ok((len, route)) = self.socket.recv_from(&mut datagram).await else {
@@ -66,7 +65,7 @@ impl ScionPort {
             let Some(info) = self.socket.info(route).filter(|_| is_krpc(&datagram[..len])) else { continue };
             let back = Route { id: route, is_ours: false, until: Instant::now() + BACK_FRESH_FOR };
             self.remember(info.remote, back, false);
-            node.received_scion(Endpoint::Scion(info.remote), &datagram[..len]);
+            received(Endpoint::Scion(info.remote), &datagram[..len]);
         }
     }
 
