@@ -6,7 +6,7 @@
 //! the connection is cut short of what was promised. No byte is made up.
 //!
 //! Whoever can reach the port can read. So it is a loopback address unless the user says otherwise, and a web page that had its name
-//! changed to lead here is sent away ([`is_meant_for_an_address`]). What strangers wrote (names, files) is never run by a browser: pages
+//! changed to lead here is sent away (`is_meant_for_an_address`). What strangers wrote (names, files) is never run by a browser: pages
 //! of theirs are saved, not shown.
 //!
 //! | module | what it does |
@@ -14,6 +14,7 @@
 //! | `respond` | answers a request: which file, which bytes, under which conditions |
 //! | `body` | brings the bytes of an answer |
 //! | `range`, `names`, `pages` | pure: what requests want; files' types and names; the index and the playlist |
+//! | `show` | what is served |
 //! | `views` | how watching goes |
 
 mod body;
@@ -21,29 +22,28 @@ pub mod names;
 mod pages;
 pub mod range;
 mod respond;
+mod show;
 mod views;
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyper::header::HOST;
-use hyper::http::uri::Authority;
 use hyper::service::service_fn;
-use hyper::{HeaderMap, Response, Uri};
+use hyper::{HeaderMap, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
 pub use body::Answer;
+pub use show::{Show, ShownFile};
 pub use views::{STALL_MIN, View, Views};
 
-use crate::events::ContentId;
 use crate::session::Handle;
+use respond::Shared;
 use views::Book;
 
 /// Connections at once. A player has one or two, a browser six; each holds three chunks of a file, 384 KiB.
@@ -56,53 +56,6 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Threads that read from disk.
 const READ_THREADS_MAX: usize = 4;
-
-/// A content that is served.
-#[derive(Clone, Debug)]
-pub struct Show {
-    /// Which it is in the session.
-    pub id: ContentId,
-    /// Its name, for people.
-    pub name: String,
-    /// What it is, in hex: files are told apart from those of other contents by that.
-    pub hash: String,
-    /// Its files.
-    pub files: Vec<ShownFile>,
-    /// Those that are fetched already, by their index in the file list. Others are as soon as somebody asks for them.
-    pub wanted: BTreeSet<usize>,
-    /// It is a live stream: its one file has no length, and is served from the newest on.
-    pub is_live: bool,
-}
-
-/// A file that is served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShownFile {
-    /// Its index in the file list.
-    pub index: usize,
-    /// Its number in URLs.
-    pub number: u32,
-    /// Its path in the content, for people.
-    pub path: String,
-    /// Its name.
-    pub name: String,
-    /// Bytes.
-    pub length: u64,
-}
-
-impl ShownFile {
-    /// Where it is, below the server's root.
-    pub fn target(&self) -> String {
-        format!("/{}/{}", self.number, names::url_encoded(&self.name))
-    }
-}
-
-/// What connections share.
-struct Shared {
-    handle: Handle,
-    show: watch::Receiver<Option<Arc<Show>>>,
-    wanted: Mutex<BTreeSet<usize>>,
-    book: Book,
-}
 
 /// A server that has its port. It ends, and its connections with it, when this is dropped.
 pub struct Server {
@@ -214,17 +167,4 @@ async fn serve(shared: Arc<Shared>, listener: TcpListener) {
             },
         }
     }
-}
-
-/// Whether a request names the host that it is for by an address, or not at all. A web page whose own name was made to lead here
-/// (DNS rebinding) goes by that name; programs that mean this host have its address.
-fn is_meant_for_an_address(uri: &Uri, headers: &HeaderMap) -> bool {
-    let header = headers.get(HOST).map(|host| host.to_str().unwrap_or("?"));
-    let Some(host) = uri.authority().map(Authority::as_str).or(header) else { return true };
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }

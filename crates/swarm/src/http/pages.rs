@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::Show;
 use super::names::{content_type, html, is_media, line};
+use super::show::Show;
 
 /// Decimal, as file managers have it.
 fn size(bytes: u64) -> String {

@@ -1,6 +1,8 @@
 //! Answers one request.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,12 +10,16 @@ use std::time::{Duration, Instant};
 use anabranch_bittorrent::picker::Priority;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::http::uri::Authority;
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use tokio::sync::{Mutex, watch};
 
 use super::body::{Answer, Part};
 use super::range::{self, Wanted};
-use super::{Shared, Show, ShownFile, is_meant_for_an_address, names, pages};
-use crate::session::ReadError;
+use super::show::{Show, ShownFile};
+use super::views::Book;
+use super::{names, pages};
+use crate::session::{Handle, ReadError};
 use crate::transfer::ControlError;
 
 /// How often it is looked whether files that are not open yet can be chosen.
@@ -32,6 +38,14 @@ const POLICY: [(HeaderName, &str); 3] = [
 ];
 
 type Reply = Response<Answer>;
+
+/// What connections share.
+pub(super) struct Shared {
+    pub handle: Handle,
+    pub show: watch::Receiver<Option<Arc<Show>>>,
+    pub wanted: Mutex<BTreeSet<usize>>,
+    pub book: Book,
+}
 
 pub(super) async fn respond(shared: &Arc<Shared>, request: &Request<Incoming>) -> Reply {
     let mut reply = answer(shared, request).await;
@@ -189,6 +203,19 @@ async fn want(shared: &Arc<Shared>, show: &Show, index: usize) -> bool {
     }
     *wanted = all;
     true
+}
+
+/// Whether a request names the host that it is for by an address, or not at all. A web page whose own name was made to lead here
+/// (DNS rebinding) goes by that name; programs that mean this host have its address.
+fn is_meant_for_an_address(uri: &Uri, headers: &HeaderMap) -> bool {
+    let header = headers.get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
+    let Some(host) = uri.authority().map(Authority::as_str).or(header) else { return true };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
 enum Verdict {
