@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use anabranch_bittorrent::reach::Reach;
 use anabranch_bittorrent::tracker::{Scheme, TrackerUrl, UrlError};
 
-use super::{Cause, Client, HTTP_TIMEOUT, Shared, http};
+use super::error::Cause;
+use super::{Client, HTTP_TIMEOUT, Shared, http};
 
 /// What is at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]

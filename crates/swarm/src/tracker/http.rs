@@ -20,7 +20,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, pki_types::ServerName};
 
-use super::{Cause, TrackerAccess};
+use super::access::TrackerAccess;
+use super::error::Cause;
 use crate::net::leave::Leave;
 use crate::net::race::race;
 
@@ -88,7 +89,7 @@ pub(super) async fn get(
         }
         (target, url, addrs) = (next.target(), next, next_addrs);
     }
-    Err(Cause::Redirects)
+    Err(Cause::Redirects(REDIRECTS_MAX))
 }
 
 /// Where the tracker behind a proxy is: nobody here knows, so as far away as can be (RFC 5737).

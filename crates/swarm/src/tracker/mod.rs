@@ -19,43 +19,41 @@
 //! ```
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use anabranch_bittorrent::ip_filter::IpFilter;
-use anabranch_bittorrent::reach::{Reach, may_announce, may_name_peer};
+use anabranch_bittorrent::reach::{may_announce, may_name_peer};
 use anabranch_bittorrent::tracker::http as http_form;
 use anabranch_bittorrent::tracker::udp as udp_form;
 use anabranch_bittorrent::tracker::{
-    AnnounceReply, AnnounceRequest, InfoHash, REPLY_PEERS_MAX, ReplyError, Retry, Scheme, ScrapeEntry, TrackerUrl,
+    AnnounceReply, AnnounceRequest, InfoHash, REPLY_PEERS_MAX, ReplyError, Scheme, ScrapeEntry, TrackerUrl,
 };
-use anabranch_transport::{Proxy, UdpTarget};
+use anabranch_transport::UdpTarget;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_rustls::rustls;
 
-use crate::net::leave::Leave;
-
+mod access;
 mod download;
+mod error;
 mod http;
 mod server;
 #[cfg(test)]
 mod tests;
 mod udp;
 
+pub use access::{ADDRESSES_MAX, TrackerAccess};
 pub use download::{Download, DownloadError};
+pub use error::{Cause, TrackerError};
 pub use http::REDIRECTS_MAX;
 pub(crate) use http::{BEHIND_PROXY, through};
 pub use server::{CONNECTION_TIMEOUT, CONNECTIONS_MAX, ServerOptions, TrackerServer};
+pub use udp::UDP_ANNOUNCES_MAX;
 
 /// Name look-ups at once: each holds one of the runtime's threads while a name server is slow.
 pub const LOOKUPS_MAX: usize = 16;
 /// HTTP announces at once, a socket each: well below the usual limit of 1024 descriptors, which peers need more.
 pub const HTTP_ANNOUNCES_MAX: usize = 64;
-/// UDP announces at once: they share sockets by tracker, so they cost memory only.
-pub const UDP_ANNOUNCES_MAX: usize = 512;
-/// Addresses of one name that are kept, each family's in the resolver's order.
-pub const ADDRESSES_MAX: usize = 16;
 /// An HTTP announce has this long in all.
 pub const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 /// A UDP announce has this long in all: three sendings (0, 15 and 45 s), as much as BEP 15 allows before the list's
@@ -81,42 +79,6 @@ pub struct ClientConfig {
     pub access: TrackerAccess,
 }
 
-/// What holds for all connections.
-#[derive(Clone, Debug, Default)]
-pub struct TrackerAccess {
-    /// Whom we have nothing to do with.
-    pub filter: Arc<IpFilter>,
-    /// What all connections go through, and UDP where it relays it.
-    pub proxy: Option<Arc<Proxy>>,
-    /// By which interfaces to leave, where there is no proxy.
-    pub leave: Leave,
-}
-
-impl TrackerAccess {
-    /// The addresses of a tracker's or web seed's host; at least one.
-    pub(crate) async fn resolve(&self, url: &TrackerUrl) -> Result<Vec<SocketAddr>, Cause> {
-        let mut addrs = self.leave.look_up(url.host(), url.port()).await.map_err(Cause::Dns)?;
-        addrs.truncate(ADDRESSES_MAX);
-        if addrs.is_empty() { Err(Cause::NoAddress) } else { Ok(addrs) }
-    }
-
-    /// The addresses that are not blocked; at least one.
-    pub(crate) fn free(&self, mut addrs: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Cause> {
-        addrs.retain(|addr| !self.filter.blocks_ip(addr.ip()));
-        if addrs.is_empty() { Err(Cause::Blocked) } else { Ok(addrs) }
-    }
-
-    /// Judges a tracker that somebody else than the user names, and whose addresses only the proxy sees.
-    pub(crate) fn judge_unseen(&self, url: &TrackerUrl) -> Result<(), Cause> {
-        match url.host().parse::<IpAddr>() {
-            Ok(ip) if self.filter.blocks_ip(ip) => Err(Cause::Blocked),
-            Ok(ip) if Reach::of(ip) < Reach::World => Err(Cause::TooNear(url.authority())),
-            Err(_) if Proxy::is_local_name(url.host()) => Err(Cause::TooNear(url.authority())),
-            _ => Ok(()),
-        }
-    }
-}
-
 impl Default for ClientConfig {
     fn default() -> Self {
         ClientConfig {
@@ -136,106 +98,6 @@ pub enum NamedBy {
     User,
     /// A torrent or magnet link, whoever made that: see [`anabranch_bittorrent::reach`].
     Torrent,
-}
-
-/// A tracker did not do what was asked of it.
-#[derive(Debug, thiserror::Error)]
-#[error("tracker {tracker}: {cause}")]
-pub struct TrackerError {
-    /// Scheme, host and port: the rest of the URL may be secret.
-    pub tracker: String,
-    /// Why.
-    pub cause: Cause,
-}
-
-impl TrackerError {
-    /// What the tracker said about asking again, for the announcer.
-    pub fn retry(&self) -> Retry {
-        match &self.cause {
-            Cause::Reply(ReplyError::Refused(refusal)) => refusal.retry,
-            _ => Retry::Unsaid,
-        }
-    }
-}
-
-/// Why a tracker could not be used. All of these may pass by themselves; the announcer returns later.
-#[derive(Debug, thiserror::Error)]
-pub enum Cause {
-    /// The name server did not know the name, or did not answer. The URL or the network is to blame.
-    #[error("its name cannot be looked up: {0}")]
-    Dns(io::Error),
-    /// The name has no address, or none of the family that a redirect needs.
-    #[error("its name has no address")]
-    NoAddress,
-    /// Nothing listens there.
-    #[error("it refuses connections: nothing listens on that port")]
-    Refused,
-    /// The way there is broken: no route, reset, no descriptors left.
-    #[error("it cannot be reached: {0}")]
-    Connect(io::Error),
-    /// No TLS connection: a wrong or expired certificate, or no TLS there at all.
-    #[error("no secure connection: {0}")]
-    Tls(io::Error),
-    /// This machine has no certificates to check the tracker's with.
-    #[error("this machine has no CA certificates (install ca-certificates or set SSL_CERT_FILE)")]
-    NoCertificates,
-    /// Too slow.
-    #[error("no answer within {} s", .0.as_secs_f32())]
-    Timeout(Duration),
-    /// Not one datagram came back.
-    #[error("it does not answer")]
-    Silent,
-    /// The answer is not HTTP, or broke off.
-    #[error("the answer is no whole HTTP response: {0}")]
-    Http(#[from] hyper::Error),
-    /// An HTTP error without a reason in the body.
-    #[error("it answers with HTTP status {0}")]
-    Status(u16),
-    /// More than [`REDIRECTS_MAX`].
-    #[error("it redirects more than {REDIRECTS_MAX} times")]
-    Redirects,
-    /// To no tracker URL, from HTTPS to HTTP, or nearer to us than the tracker is: from the Internet into a private network.
-    #[error("it redirects to where we do not follow")]
-    RedirectUnfit,
-    /// A torrent or a link names it, and it is in the user's own network or machine.
-    #[error(
-        "it is at {0}, in the local network: there a torrent or link may only name a tracker at /announce, without a query and at a \
-         port from 1024 on; if it is yours, name it with --tracker"
-    )]
-    TooNear(String),
-    /// The user wants nothing to do with it.
-    #[error("it is blocked: see --ip-filter, --block and --bans")]
-    Blocked,
-    /// The proxy relays no UDP, by its kind or its own word.
-    #[error(
-        "the proxy relays no UDP, so UDP trackers are left out: name a tracker over HTTP, or a SOCKS5 proxy that knows UDP ASSOCIATE"
-    )]
-    NoRelay,
-    /// The proxy took the relay away.
-    #[error("the proxy ended its relay of UDP")]
-    RelayEnded,
-    /// A body that no tracker needs.
-    #[error("its answer has more than {0} bytes")]
-    TooLarge(usize),
-    /// To a magnet link, which no tracker is at.
-    #[error("it redirects to a magnet link")]
-    Magnet(String),
-    /// The answer is a refusal, or no tracker's answer.
-    #[error(transparent)]
-    Reply(#[from] ReplyError),
-    /// The URL has no place for scrapes (BEP 48).
-    #[error("its URL has no scrape form")]
-    NoScrape,
-}
-
-impl Cause {
-    pub(crate) fn from_connect(error: io::Error) -> Cause {
-        if error.kind() == io::ErrorKind::ConnectionRefused { Cause::Refused } else { Cause::Connect(error) }
-    }
-
-    fn from_proxy(error: io::Error) -> Cause {
-        if error.kind() == io::ErrorKind::Unsupported { Cause::NoRelay } else { Cause::Connect(error) }
-    }
 }
 
 /// Announces and scrapes. Cheap to clone; clones share everything. Needs a tokio runtime with I/O and time.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use anabranch_bittorrent::tracker::Event;
+use anabranch_bittorrent::tracker::{Event, Retry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::oneshot;
@@ -275,7 +275,10 @@ async fn redirects_are_followed_and_bounded() {
     patient().announce(&url(&format!("http://127.0.0.1:{port}/a")), &request(7, 1)).await.unwrap();
     server.stop().await;
 
-    assert!(matches!(cause_of("HTTP/1.1 301 Moved\r\nLocation: /again\r\n\r\n").await, Cause::Redirects));
+    assert!(matches!(
+        cause_of("HTTP/1.1 301 Moved\r\nLocation: /again\r\n\r\n").await,
+        Cause::Redirects(REDIRECTS_MAX)
+    ));
     assert!(matches!(cause_of("HTTP/1.1 301 Moved\r\nLocation: udp://t:1/\r\n\r\n").await, Cause::RedirectUnfit));
     assert!(matches!(cause_of("HTTP/1.1 301 Moved\r\nLocation: ftp://t/\r\n\r\n").await, Cause::RedirectUnfit));
 }

@@ -22,11 +22,14 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::{Cause, TrackerAccess};
+use super::access::TrackerAccess;
+use super::error::Cause;
 
+/// UDP announces at once: they share sockets by tracker, so they cost memory only.
+pub const UDP_ANNOUNCES_MAX: usize = 512;
 /// Sockets kept open, one a tracker address. As many as announces that may be under way at once, so that an idle one
 /// can always be found to close.
-pub(super) const SESSIONS_MAX: usize = super::UDP_ANNOUNCES_MAX;
+pub(super) const SESSIONS_MAX: usize = UDP_ANNOUNCES_MAX;
 /// Pause after a socket error, so that one that persists does not spin.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
 
