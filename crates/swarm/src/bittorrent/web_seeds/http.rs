@@ -26,12 +26,12 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::Failure;
+use super::error::Failure;
 use crate::resources::Resources;
 use crate::tracker::{BEHIND_PROXY, NamedBy, through};
 
 /// Redirects followed for one range.
-pub(super) const REDIRECTS_MAX: u32 = 5;
+const REDIRECTS_MAX: u32 = 5;
 /// What is read of a connection ahead of who takes it, and so the longest head of an answer.
 const BUFFER_BYTES: usize = 64 << 10;
 /// What a server of HTTP/2 may send ahead of who takes it: at a round trip of 100 ms that is 10 MB/s over each connection.
@@ -230,7 +230,7 @@ impl Site {
             }
             (url, from) = (next, Some(at));
         }
-        Err(Failure::Redirects)
+        Err(Failure::Redirects(REDIRECTS_MAX))
     }
 
     /// Asks for `part` of a piece (BEP 17), as [`Site::get`] does for a range of a file. It is asked for where the torrent says alone: redirects

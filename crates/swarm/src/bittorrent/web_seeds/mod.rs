@@ -7,17 +7,17 @@
 //!
 //! Here: which web seeds there are, when each is used, and what is told of those that cannot be.
 
+mod error;
 mod http;
 mod speaker;
 
-use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::handshake::{Handshake, Reserved};
 use anabranch_bittorrent::torrent::{Link, Refused};
 use anabranch_bittorrent::tracker::TrackerUrl;
-use anabranch_bittorrent::web_seed::{Backoff, Refusal, is_usable};
+use anabranch_bittorrent::web_seed::{Backoff, is_usable};
 use anabranch_content::hash::sha1;
 use anabranch_paths::{Host, Path, PathPeer};
 use anabranch_transport::MemoryStream;
@@ -26,8 +26,9 @@ use crate::bittorrent::conn::{Conn, ConnError};
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::config::Aim;
 use crate::events::EventKind;
-use crate::tracker::{Cause, NamedBy};
+use crate::tracker::NamedBy;
 use crate::transfer::{Trouble, WebSeed};
+use error::Failure;
 use http::{Kind, Site};
 
 /// Web seeds of one content that are used: those of the user, then the first ones that the torrent names.
@@ -39,61 +40,6 @@ const LOOK_SELDOM: Duration = Duration::from_secs(30);
 const TOLD_MAX: usize = 8;
 /// What a web seed's peer id begins with (BEP 20).
 const PEER_ID_PREFIX: &[u8; 8] = b"-WS0000-";
-
-/// Why a web seed is not used, or not any more.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    /// There is no connection.
-    #[error("{0}")]
-    Cause(#[from] Cause),
-    /// The network failed, or we.
-    #[error("{0}")]
-    Net(String),
-    /// A torrent or link names it, and it is in the user's own network or machine.
-    #[error(
-        "it is at {0}, in the local network, where a torrent or link may name none; if it is yours, name it with --web-seed"
-    )]
-    TooNear(String),
-    /// No interface that may be used leads there.
-    #[error("none of the interfaces that may be used leads there: see --interface")]
-    NoInterface,
-    /// The answer is of no use.
-    #[error("{0}")]
-    Refusal(#[from] Refusal),
-    /// The answer has not the bytes that its head says.
-    #[error("its answer {0}")]
-    Body(&'static str),
-    /// It redirects without end.
-    #[error("it redirects more than {} times", http::REDIRECTS_MAX)]
-    Redirects,
-    /// It redirects to no web server, from HTTPS to HTTP, or nearer to us than it is itself.
-    #[error("it redirects to where we do not follow")]
-    RedirectUnfit,
-    /// What it sent was wrong.
-    #[error("{0}")]
-    Banned(String),
-    /// The core did not take it.
-    #[error("{0}")]
-    Refused(String),
-}
-
-impl Failure {
-    /// Whether trying again is in vain.
-    fn is_final(&self) -> bool {
-        match self {
-            Self::TooNear(_) | Self::RedirectUnfit | Self::Banned(_) => true,
-            Self::Refusal(refusal) => refusal.is_final(),
-            _ => false,
-        }
-    }
-
-    fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Refusal(Refusal::Busy { after, .. }) => *after,
-            _ => None,
-        }
-    }
-}
 
 /// Begins to use the web seeds of a content: those that the user `named`, and what its torrent or link names: servers of files, and those `of_pieces`.
 pub(crate) fn begin(
@@ -278,10 +224,4 @@ async fn serve(
 fn peer_id(url: &TrackerUrl) -> [u8; 20] {
     let digest = sha1(url.to_string().as_bytes());
     std::array::from_fn(|at| PEER_ID_PREFIX.get(at).copied().unwrap_or_else(|| digest[at]))
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Net(error.to_string())
-    }
 }

@@ -16,7 +16,7 @@ use anabranch_transport::Stream;
 use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinSet;
 
-use super::Failure;
+use super::error::Failure;
 use super::http::{Http, Kind, Site};
 use crate::bittorrent::greeting::{receive_portion, send_all};
 
