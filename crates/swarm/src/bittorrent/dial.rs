@@ -15,12 +15,12 @@ use anabranch_paths::{Endpoint, Host, Path, ScionAddr, ScionPath};
 use anabranch_transport::{ConnectError, Listener, Stream, TcpStream, Via};
 use tokio::task::JoinSet;
 
-use crate::bittorrent::conn::{Conn, ConnError};
+use crate::bittorrent::conn::Conn;
+use crate::bittorrent::error::ConnError;
 use crate::bittorrent::greeting::{self, Greeted, Opening};
 use crate::bittorrent::paths_beside;
 use crate::bittorrent::paths_driver::PathConn;
 use crate::bittorrent::registry::Registry;
-use crate::bittorrent::sources::is_final;
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::events::EventKind;
 use crate::net::scion::Payload;
@@ -141,7 +141,7 @@ async fn outgoing(torrent: &TorrentHandle, address: Endpoint, handshaken: Result
             torrent.tell(EventKind::PeerDisconnected { address, reason: reason.clone() });
             let is_final = match &error {
                 ConnError::NoPath(_) => torrent.is_in_trouble_for(address, NO_PATH_MAX),
-                error => is_final(error),
+                error => error.is_final(),
             };
             torrent.peer_failed(address, &reason, is_final);
             false
@@ -230,7 +230,7 @@ async fn call_ip(torrent: &TorrentHandle, remote: SocketAddr, via: Option<&Via>)
     let error = if other.is_none() { greeting::explain(error, resources.config.encryption) } else { error };
     // Who speaks uTP alone may take TCP's connections to end them (libtorrent does, and so qBittorrent).
     let began = Instant::now();
-    torrent.borrow_mut().peer_failed(remote.into(), &error.to_string(), is_final(&error));
+    torrent.borrow_mut().peer_failed(remote.into(), &error.to_string(), error.is_final());
     if let Some(stream) = resources.utp.connect_beside(remote, via).await {
         resources.pace.spend();
         if let Ok(handshaken) = begin_handshake(torrent, stream, began, first).await {

@@ -13,7 +13,7 @@ use anabranch_bittorrent::mse::{self, Agreed, Ciphers, Initiator, Method, Method
 use anabranch_transport::{EncryptedStream, Stream, StreamCipher};
 use tokio_rustls::rustls::crypto::ring;
 
-use crate::bittorrent::conn::ConnError;
+use crate::bittorrent::error::ConnError;
 use crate::config::Encryption;
 
 /// Bytes that are received at once, until there is a connection.

@@ -11,6 +11,7 @@ pub(crate) mod announce;
 pub(crate) mod conn;
 pub(crate) mod dht;
 pub(crate) mod dial;
+mod error;
 mod files;
 mod greeting;
 pub(crate) mod kept_metadata;

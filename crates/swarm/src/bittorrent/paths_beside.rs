@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anabranch_paths::{ScionAddr, ScionPath};
 use anabranch_transport::{NodeId, Stream};
 
-use crate::bittorrent::conn::ConnError;
+use crate::bittorrent::error::ConnError;
 use crate::bittorrent::torrent::TorrentHandle;
 use crate::net::race::{Due, race};
 use crate::net::scion::{ReachError, ScionNet};

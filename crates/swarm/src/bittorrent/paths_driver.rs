@@ -22,8 +22,8 @@ use anabranch_transport::{QuicRoute, Via};
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::bittorrent::conn::ConnError;
 use crate::bittorrent::dial;
+use crate::bittorrent::error::ConnError;
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::net::conn_handle::ConnHandle;
 use crate::net::scion::{self, Payload, ScionNet};

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anabranch_paths::Endpoint;
 
-use crate::bittorrent::conn::ConnError;
 use crate::bittorrent::torrent::TorrentDriver;
 use crate::events::EventKind;
 use crate::transfer::{NamedPeer, Sources, Trouble};
@@ -120,11 +119,6 @@ impl TorrentDriver {
         let sources = self.sources(now);
         sources.is_waiting && !sources.is_any_wanted && !self.book.is_trying(now, false)
     }
-}
-
-/// Whether nothing but the user can end this trouble.
-pub(crate) fn is_final(error: &ConnError) -> bool {
-    matches!(error, ConnError::Hopeless(_))
 }
 
 #[cfg(test)]

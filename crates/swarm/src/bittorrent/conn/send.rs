@@ -10,7 +10,8 @@ use anabranch_bittorrent::torrent::Torrent;
 use anabranch_bittorrent::wire::{BlockRange, piece_header};
 use anabranch_content::storage::{ErrorKind, SendSegment, Storage};
 
-use super::{Channel, ConnError, TURN_BYTES, Turn};
+use super::{Channel, TURN_BYTES, Turn};
+use crate::bittorrent::error::ConnError;
 use crate::bittorrent::torrent::TorrentDriver;
 use crate::limits::Share;
 use crate::store::buffers::CHUNK_LEN;

@@ -22,7 +22,8 @@ use anabranch_content::hash::sha1;
 use anabranch_paths::{Host, Path, PathPeer};
 use anabranch_transport::MemoryStream;
 
-use crate::bittorrent::conn::{Conn, ConnError};
+use crate::bittorrent::conn::Conn;
+use crate::bittorrent::error::ConnError;
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::config::Aim;
 use crate::events::EventKind;

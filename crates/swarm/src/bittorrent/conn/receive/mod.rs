@@ -16,7 +16,8 @@ use anabranch_bittorrent::torrent::{Arriving, PeerMisbehaved, REQUEST_LEN_MAX, T
 use anabranch_bittorrent::wire::{BlockRange, Event, PIECE_HEADER_LEN, Receiver};
 
 use super::plan::{Layout, SCRATCH_LEN, Scratch, Segment};
-use super::{Channel, ConnError, TURN_BYTES, Turn};
+use super::{Channel, TURN_BYTES, Turn};
+use crate::bittorrent::error::ConnError;
 use crate::limits::Share;
 use crate::store::buffers::{NoPlace, PieceBuffers};
 
