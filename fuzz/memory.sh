@@ -26,4 +26,4 @@ else
     }
 fi
 run -p anabranch-content --lib -- storage::pool
-run -p anabranch-swarm --lib -- store::buffers bittorrent::conn
+run -p anabranch-swarm --lib -- store::buffers bittorrent::scratch bittorrent::conn

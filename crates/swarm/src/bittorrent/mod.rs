@@ -21,6 +21,7 @@ mod paths_beside;
 pub(crate) mod paths_driver;
 pub(crate) mod recheck;
 pub(crate) mod registry;
+pub(crate) mod scratch;
 pub(crate) mod sources;
 pub(crate) mod torrent;
 mod transfer;

@@ -18,8 +18,8 @@ use anabranch_paths::{Endpoint, Host, ScionAddr};
 use anabranch_transport::{Identity, NodeId};
 use tokio::task::JoinSet;
 
-use crate::bittorrent::conn::Scratch;
 use crate::bittorrent::registry::Registry;
+use crate::bittorrent::scratch::Scratch;
 use crate::bittorrent::torrent::TorrentHandle;
 use crate::config::{Aim, FileFilter};
 use crate::events::{ContentId, EventKind};

@@ -3,11 +3,9 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `mod.rs` | the task: turns of receiving and of sending, sleep between them, the end |
-//! | `receive.rs` | what comes: laid out before it comes, and told to the core |
-//! | `plan.rs` | memory for one receive: the only pointers |
+//! | `receive/` | what comes: laid out in [`scratch`](super::scratch) memory before it comes, and told to the core |
 //! | `send.rs` | what goes: control messages, then blocks from their files |
 
-mod plan;
 mod receive;
 mod send;
 
@@ -24,7 +22,6 @@ use anabranch_transport::{Stream, StreamStats};
 use crate::bittorrent::error::ConnError;
 use crate::bittorrent::torrent::TorrentHandle;
 use crate::net::conn_handle::ConnHandle;
-pub(crate) use plan::Scratch;
 use receive::Receiving;
 use send::Sending;
 

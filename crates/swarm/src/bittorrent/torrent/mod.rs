@@ -23,10 +23,10 @@ use anabranch_transport::NodeId;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::bittorrent::conn::Scratch;
 use crate::bittorrent::lifecycle::Finish;
 use crate::bittorrent::paths_driver::ContentPaths;
 use crate::bittorrent::registry::Registry;
+use crate::bittorrent::scratch::Scratch;
 use crate::bittorrent::sources::Named;
 use crate::config::{AddOptions, Aim};
 use crate::events::{ContentId, Event, EventKind};

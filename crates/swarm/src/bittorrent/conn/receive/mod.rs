@@ -1,4 +1,4 @@
-//! What comes from the peer: laid out before it comes ([`plan`](super::plan)), then told to the core.
+//! What comes from the peer: laid out before it comes ([`scratch`](crate::bittorrent::scratch)), then told to the core.
 //!
 //! While blocks are expected, one receive is laid out as the stream will be if the peer answers in the order in which it was
 //! asked. If the stream turns out otherwise, the bytes that went astray are taken up again and fed through the framer; nothing
@@ -15,9 +15,9 @@ use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::torrent::{Arriving, PeerMisbehaved, REQUEST_LEN_MAX, Torrent};
 use anabranch_bittorrent::wire::{BlockRange, Event, PIECE_HEADER_LEN, Receiver};
 
-use super::plan::{Layout, SCRATCH_LEN, Scratch, Segment};
 use super::{Channel, TURN_BYTES, Turn};
 use crate::bittorrent::error::ConnError;
+use crate::bittorrent::scratch::{Layout, SCRATCH_LEN, Scratch, Segment};
 use crate::limits::Share;
 use crate::store::buffers::{NoPlace, PieceBuffers};
 

@@ -15,8 +15,8 @@ use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 use anabranch_content::info::Info;
 use anabranch_content::metainfo::Metainfo;
 
-use super::super::plan::tests::scatter;
 use super::*;
+use crate::bittorrent::scratch::tests::scatter;
 use crate::store::buffers::{WholePiece, chunk_length};
 use crate::store::pools::Pools;
 
