@@ -10,7 +10,7 @@ use anabranch_bittorrent::torrent::Torrent;
 use anabranch_bittorrent::wire::{BlockRange, piece_header};
 use anabranch_content::storage::{ErrorKind, SendSegment, Storage};
 
-use super::{Channel, TURN_BYTES, Turn};
+use super::channel::{Channel, TURN_BYTES, Turn};
 use crate::bittorrent::error::ConnError;
 use crate::bittorrent::torrent::TorrentDriver;
 use crate::limits::Share;

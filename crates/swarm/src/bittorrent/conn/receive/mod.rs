@@ -15,7 +15,7 @@ use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::torrent::{Arriving, PeerMisbehaved, REQUEST_LEN_MAX, Torrent};
 use anabranch_bittorrent::wire::{BlockRange, Event, PIECE_HEADER_LEN, Receiver};
 
-use super::{Channel, TURN_BYTES, Turn};
+use super::channel::{Channel, TURN_BYTES, Turn};
 use crate::bittorrent::error::ConnError;
 use crate::bittorrent::scratch::{Layout, SCRATCH_LEN, Scratch, Segment};
 use crate::limits::Share;
