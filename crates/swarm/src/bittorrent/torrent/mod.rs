@@ -24,10 +24,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::bittorrent::lifecycle::Finish;
+use crate::bittorrent::named::Named;
 use crate::bittorrent::paths_driver::ContentPaths;
 use crate::bittorrent::registry::Registry;
 use crate::bittorrent::scratch::Scratch;
-use crate::bittorrent::sources::Named;
 use crate::config::{AddOptions, Aim};
 use crate::events::{ContentId, Event, EventKind};
 use crate::limits::{Line, Share};
