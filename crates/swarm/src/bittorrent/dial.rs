@@ -18,8 +18,8 @@ use tokio::task::JoinSet;
 use crate::bittorrent::conn::Conn;
 use crate::bittorrent::error::ConnError;
 use crate::bittorrent::greeting::{self, Greeted, Opening};
+use crate::bittorrent::paths::PathConn;
 use crate::bittorrent::paths_beside;
-use crate::bittorrent::paths_driver::PathConn;
 use crate::bittorrent::registry::Registry;
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::events::EventKind;
@@ -175,7 +175,7 @@ async fn reach_or_ask(torrent: &TorrentHandle, address: Endpoint) -> Result<Hand
 async fn meet(torrent: &TorrentHandle, remote: SocketAddr) -> Result<Handshaken, ConnError> {
     let (began, resources) = (Instant::now(), torrent.borrow().resources());
     admit(&resources, remote.into())?;
-    let via = torrent.borrow().first_via(remote)?;
+    let via = torrent.borrow().paths.first_via(&resources, remote)?;
     let stream = resources.utp.meet(remote, via.as_ref()).await.map_err(|error| ConnError::Ended(cause(&error)))?;
     let (opening, _) = torrent.borrow().openings(remote);
     begin_handshake(torrent, stream, began, opening).await
@@ -197,7 +197,7 @@ async fn reach(torrent: &TorrentHandle, address: Endpoint) -> Result<Handshaken,
             return Err(ConnError::Hopeless("no SCION network is known here: name a daemon with --sciond".to_owned()));
         }
         (Endpoint::Ip(remote), _) => {
-            let via = torrent.borrow().first_via(remote)?;
+            let via = torrent.borrow().paths.first_via(&resources, remote)?;
             return call_ip(torrent, remote, via.as_ref()).await;
         }
     };
@@ -499,7 +499,7 @@ async fn run(torrent: &TorrentHandle, handshaken: Handshaken) -> Ended {
                     Stream::Tcp(_) | Stream::Utp(_) | Stream::Encrypted(_) | Stream::Memory(_) => None,
                 };
                 let conn = PathConn { address, path, route, handle: Rc::clone(&handle) };
-                state.path_joined(id, conn, took, Instant::now());
+                state.paths.joined(&resources, (id, conn), took, Instant::now());
                 Ok((id, handle))
             }
             Err(refused) => Err(refused),
@@ -534,7 +534,8 @@ async fn run(torrent: &TorrentHandle, handshaken: Handshaken) -> Ended {
         state.core.misbehaved(id, fault);
     }
     let (now, useful) = (Instant::now(), moved >= USEFUL_BYTES);
-    state.path_left(id, EndCause::from(&error), now);
+    let peer = state.core.peer_of(id);
+    state.paths.left((id, peer), EndCause::from(&error), now);
     state.note_end(id, outgoing, useful, now);
     state.detach(id, now);
     state.tell(EventKind::PeerDisconnected { address, reason: reason.clone() });

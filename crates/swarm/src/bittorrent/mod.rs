@@ -18,6 +18,7 @@ pub(crate) mod kept_metadata;
 pub(crate) mod lifecycle;
 mod named;
 pub(crate) mod open;
+mod paths;
 mod paths_beside;
 pub(crate) mod paths_driver;
 pub(crate) mod recheck;

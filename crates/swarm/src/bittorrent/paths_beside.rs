@@ -36,7 +36,8 @@ pub(super) async fn connect(
         if is_refused || silent > SILENT_PATHS_MAX || tried.len() >= PATHS_MAX {
             return None;
         }
-        let path = torrent.borrow().first_path(remote, paths, &tried)?;
+        let state = torrent.borrow();
+        let path = state.paths.first_path(&state.resources(), remote, paths, &tried)?;
         tried.push(Arc::clone(&path));
         let net = Rc::clone(net);
         Some(async move { net.connect(remote, expected, &path).await })

@@ -1,4 +1,4 @@
-//! Carries out what a content's [`PathManager`] decides: one task a content shows it what there is to see, and dials, grants, closes and
+//! Carries out what a content's [`PathManager`](manager::PathManager) decides: one task a content shows it what there is to see, and dials, grants, closes and
 //! tells as it says.
 //!
 //! It looks when something happened (the network's news, a connection that opened or ended, a peer's wish) and when the manager
@@ -11,59 +11,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anabranch_bittorrent::extension::{InterfaceSequence, Wish};
-use anabranch_bittorrent::torrent::{self as bittorrent, PathEvent, PeerStats, Torrent};
+use anabranch_bittorrent::torrent::{self as bittorrent, PathEvent, Torrent};
 use anabranch_paths::manager::{
-    self, Action, Dial, DialEnd, EndCause, FirstIp, GrantedPath, Inputs, Measured, Opened, PathManager, PathWish,
-    PeerView, TransportMeasured,
+    self, Action, Dial, DialEnd, EndCause, GrantedPath, Inputs, Measured, PathWish, PeerView, TransportMeasured,
 };
-use anabranch_paths::{ConnId, Endpoint, Path, ScionAddr, ScionPath};
+use anabranch_paths::{ConnId, Endpoint, ScionAddr, ScionPath};
 use anabranch_scion::socket::ScmpEvent;
-use anabranch_transport::{QuicRoute, Via};
-use tokio::sync::Notify;
+use anabranch_transport::QuicRoute;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::bittorrent::dial;
 use crate::bittorrent::error::ConnError;
+use crate::bittorrent::paths::{ContentPaths, PathConn};
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
-use crate::net::conn_handle::ConnHandle;
 use crate::net::scion::{self, Payload, ScionNet};
 use crate::resources::Resources;
-use crate::transfer::PathProgress;
 
 /// Between two looks that somebody asked for: what happens to many connections at once is one thing to look at. The network's
 /// word that a path is down does not wait.
 const LOOKS_APART: Duration = Duration::from_millis(20);
-
-/// A connection, as far as its path is concerned.
-pub(crate) struct PathConn {
-    /// Who is at its end.
-    pub address: Endpoint,
-    /// The path, seen from here.
-    pub path: Path,
-    /// Its way through SCION.
-    pub route: Option<QuicRoute>,
-    /// Reaches its task, and has what the transport measured.
-    pub handle: Rc<ConnHandle>,
-}
-
-/// A content's paths.
-pub(crate) struct ContentPaths {
-    /// Wakes the task.
-    pub wake: Rc<Notify>,
-    /// Decides.
-    pub manager: PathManager,
-    conns: HashMap<ConnId, PathConn>,
-    /// The state of our addresses that peers were told.
-    told_version: Option<u64>,
-}
-
-impl ContentPaths {
-    /// Of a content that knows nobody yet.
-    pub(crate) fn new(resources: &Resources) -> Self {
-        let manager = PathManager::new(resources.manager_config());
-        Self { wake: Rc::default(), manager, conns: HashMap::new(), told_version: None }
-    }
-}
 
 /// Looks after a content's paths until it leaves the resources.
 pub(crate) async fn drive(torrent: TorrentHandle) {
@@ -151,74 +117,6 @@ async fn look_up(torrent: TorrentHandle, net: Rc<ScionNet>, address: ScionAddr, 
 }
 
 impl TorrentDriver {
-    /// A connection is open.
-    pub(crate) fn path_joined(&mut self, id: ConnId, conn: PathConn, handshake: Option<Duration>, now: Instant) {
-        if let (Some(path), Some(net)) = (conn.path.as_scion(), &self.resources().scion) {
-            net.works(path);
-        }
-        let opened = Opened { address: conn.address, path: conn.path.clone(), handshake };
-        self.paths.manager.joined(id, opened, now);
-        self.paths.conns.insert(id, conn);
-        self.paths.wake.notify_one();
-    }
-
-    /// A connection is gone. Call while the core still knows it.
-    pub(crate) fn path_left(&mut self, id: ConnId, cause: EndCause, now: Instant) {
-        self.paths.conns.remove(&id);
-        let peer = self.core.peer_of(id);
-        self.paths.manager.left(id, peer, cause, now);
-        self.paths.wake.notify_one();
-    }
-
-    /// Its connections, each with its path.
-    pub(crate) fn path_progress(&mut self, now: Instant) -> Vec<PathProgress> {
-        let line = |peer: PeerStats| {
-            let conn = self.paths.conns.get(&peer.conn)?;
-            let (condition, is_one_of_many) = self.paths.manager.condition(peer.conn)?;
-            let stats = conn.handle.stats();
-            Some(PathProgress {
-                peer: conn.address,
-                path: conn.path.clone(),
-                condition,
-                download_rate_bytes: peer.download_rate_bytes,
-                upload_rate_bytes: peer.upload_rate_bytes,
-                downloaded_bytes: peer.downloaded_bytes,
-                uploaded_bytes: peer.uploaded_bytes,
-                rtt: stats.map(|stats| stats.rtt),
-                lost_packets: stats.map_or(0, |stats| stats.lost_packets),
-                is_one_of_many,
-            })
-        };
-        self.core.peer_stats(now).into_iter().filter_map(line).collect()
-    }
-
-    /// The path over which to dial `address`, to whom there is no connection; another one than those `tried`.
-    pub(crate) fn first_path(
-        &self,
-        address: ScionAddr,
-        paths: &[Arc<ScionPath>],
-        tried: &[Arc<ScionPath>],
-    ) -> Option<Arc<ScionPath>> {
-        let resources = self.resources();
-        let (links, board) = (resources.links.borrow(), resources.board.borrow());
-        self.paths.manager.first_path(address, paths, tried, &links, &board, Instant::now())
-    }
-
-    /// How to leave for `remote` over plain IP, to whom there is no connection; `None`: as the system's routes go.
-    pub(crate) fn first_via(&self, remote: SocketAddr) -> Result<Option<Via>, ConnError> {
-        let resources = self.resources();
-        let Some(uplinks) = &resources.uplinks else { return Ok(None) };
-        let candidates = uplinks.candidates(&[remote]);
-        let is_restricted = uplinks.interfaces().is_restricted();
-        match self.paths.manager.first_over_ip(remote.into(), &candidates, is_restricted) {
-            Some(FirstIp::AsRouted) => Ok(None),
-            Some(FirstIp::Over(candidate)) => Ok(uplinks.via(remote, &candidate.path)),
-            None => Err(ConnError::Ended(format!(
-                "cannot connect to {remote}: none of the interfaces that may be used leads there: see --interface"
-            ))),
-        }
-    }
-
     /// The network complains, and that was confirmed.
     fn on_scmp(&mut self, event: &ScmpEvent, now: Instant) {
         let Some(cause) = scion::down_cause(&event.kind) else { return };
@@ -387,9 +285,10 @@ fn received_bytes(conn: &PathConn, downloaded_bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_paths::Host;
+    use anabranch_paths::{Host, Path};
 
     use super::*;
+    use crate::net::conn_handle::ConnHandle;
 
     #[test]
     fn a_connection_without_quic_shows_by_what_came_of_the_content_that_it_is_alive() {

@@ -44,7 +44,9 @@ impl Transfer for TorrentHandle {
     }
 
     fn paths(&self, now: Instant) -> Vec<PathProgress> {
-        self.borrow_mut().path_progress(now)
+        let mut state = self.borrow_mut();
+        let peers = state.core.peer_stats(now);
+        state.paths.progress(peers)
     }
 
     fn sources(&self, now: Instant) -> Sources {

@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 
 use crate::bittorrent::lifecycle::Finish;
 use crate::bittorrent::named::Named;
-use crate::bittorrent::paths_driver::ContentPaths;
+use crate::bittorrent::paths::ContentPaths;
 use crate::bittorrent::registry::Registry;
 use crate::bittorrent::scratch::Scratch;
 use crate::config::{AddOptions, Aim};
