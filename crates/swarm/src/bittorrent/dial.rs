@@ -20,7 +20,6 @@ use crate::bittorrent::error::ConnError;
 use crate::bittorrent::greeting::{self, Greeted, Opening};
 use crate::bittorrent::paths::PathConn;
 use crate::bittorrent::paths_beside;
-use crate::bittorrent::registry::Registry;
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::events::EventKind;
 use crate::net::scion::Payload;
@@ -42,6 +41,18 @@ const ASKED_TO_MEET_AFTER: Duration = Duration::from_secs(1);
 const NO_PATH_MAX: Duration = Duration::from_secs(5);
 /// How often it is looked whether a peer is still connected over other paths.
 const OTHERS_EVERY: Duration = Duration::from_secs(1);
+
+/// The contents of a session, as those see them who call.
+pub(crate) trait Offers {
+    /// What all contents share.
+    fn resources(&self) -> &Rc<Resources>;
+
+    /// The content that a peer asks for by this hash, if it may have it.
+    fn asked_for(&self, hash: &[u8; 20]) -> Option<TorrentHandle>;
+
+    /// The hash that a caller's word stands for, if peers may have that content (see `mse::content_key`).
+    fn meant_by(&self, content_key: &[u8; 20]) -> Option<[u8; 20]>;
+}
 
 /// A connection whose handshakes were exchanged.
 pub(crate) struct Handshaken {
@@ -367,7 +378,7 @@ pub(crate) async fn serve(torrent: &TorrentHandle, handshaken: Handshaken) {
 }
 
 /// Accepts peers until the session ends.
-pub(crate) async fn accept(contents: Rc<dyn Registry>, listener: Listener) {
+pub(crate) async fn accept(contents: Rc<dyn Offers>, listener: Listener) {
     let resources = Rc::clone(contents.resources());
     let mut strangers = JoinSet::new();
     loop {
@@ -391,7 +402,7 @@ pub(crate) async fn accept(contents: Rc<dyn Registry>, listener: Listener) {
 }
 
 /// Hears what a stranger wants: if that is here, the content serves it. Until then its task may be ended for another stranger's sake.
-async fn receive(contents: Rc<dyn Registry>, stream: Stream, number: u64) {
+async fn receive(contents: Rc<dyn Offers>, stream: Stream, number: u64) {
     let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, answer_handshake(&*contents, stream)).await;
     contents.resources().strangers.leave(number);
     let Ok(Ok((torrent, greeted))) = hello else { return };
@@ -408,7 +419,7 @@ async fn receive(contents: Rc<dyn Registry>, stream: Stream, number: u64) {
 }
 
 /// Reads a stranger's handshake and answers it. Who asks for a content that is not here is not answered.
-async fn answer_handshake(contents: &dyn Registry, stream: Stream) -> Result<(TorrentHandle, Greeted), ConnError> {
+async fn answer_handshake(contents: &dyn Offers, stream: Stream) -> Result<(TorrentHandle, Greeted), ConnError> {
     let resources = contents.resources();
     let greeted = greeting::hear(stream, resources.config.encryption, |key| contents.meant_by(key)).await?;
     let Greeted { stream, theirs, .. } = &greeted;

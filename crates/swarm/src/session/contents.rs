@@ -18,6 +18,7 @@ use anabranch_paths::{Endpoint, Host, ScionAddr};
 use anabranch_transport::{Identity, NodeId};
 use tokio::task::JoinSet;
 
+use crate::bittorrent::dial::Offers;
 use crate::bittorrent::registry::Registry;
 use crate::bittorrent::scratch::Scratch;
 use crate::bittorrent::torrent::TorrentHandle;
@@ -344,11 +345,22 @@ impl Contents {
     }
 }
 
-impl Registry for Contents {
+impl Offers for Contents {
     fn resources(&self) -> &Rc<Resources> {
         &self.resources
     }
 
+    fn asked_for(&self, hash: &[u8; 20]) -> Option<TorrentHandle> {
+        self.of_hash(hash).filter(|torrent| !torrent.borrow().stopping && !torrent.borrow().is_held())
+    }
+
+    fn meant_by(&self, content_key: &[u8; 20]) -> Option<[u8; 20]> {
+        let hash = *self.by_key.borrow().get(content_key)?;
+        self.asked_for(&hash).map(|_| hash)
+    }
+}
+
+impl Registry for Contents {
     fn take_hashes(&self, id: ContentId, hashes: &InfoHashes) -> bool {
         let is_others = |hash: &[u8; 20]| self.by_hash.borrow().get(hash).is_some_and(|other| *other != id);
         if hashes.wire_hashes().any(|hash| is_others(&hash)) {
@@ -356,15 +368,6 @@ impl Registry for Contents {
         }
         self.enter_hashes(id, hashes);
         true
-    }
-
-    fn meant_by(&self, content_key: &[u8; 20]) -> Option<[u8; 20]> {
-        let hash = *self.by_key.borrow().get(content_key)?;
-        self.asked_for(&hash).map(|_| hash)
-    }
-
-    fn asked_for(&self, hash: &[u8; 20]) -> Option<TorrentHandle> {
-        self.of_hash(hash).filter(|torrent| !torrent.borrow().stopping && !torrent.borrow().is_held())
     }
 
     fn make_room(&self, host: Host) -> bool {
