@@ -8,8 +8,7 @@ use anabranch_bittorrent::picker::Priority;
 use anabranch_content::storage::{ResumeStore, Storage};
 use anabranch_content::verify;
 
-use super::torrent::{TorrentDriver, TorrentHandle};
-use super::{open, recheck};
+use super::torrent::{TorrentDriver, TorrentHandle, open, recheck};
 use crate::events::EventKind;
 use crate::store::open::blocking;
 use crate::transfer::files::FILES_POLL;

@@ -12,8 +12,8 @@ use anabranch_content::info::Info;
 use anabranch_content::storage::{Storage, StorageError};
 use anabranch_paths::Endpoint;
 
-use super::torrent::{TorrentDriver, TorrentHandle};
-use super::{files, open};
+use super::files;
+use super::torrent::{TorrentDriver, TorrentHandle, open};
 use crate::events::{EventKind, PauseCause};
 use crate::store::disk::Reply;
 use crate::store::readers::Readable;

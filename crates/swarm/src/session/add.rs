@@ -16,10 +16,8 @@ use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_ppspp::link::Link;
 use anabranch_transport::NodeId;
 
-use crate::bittorrent::lifecycle;
-use crate::bittorrent::paths_driver;
-use crate::bittorrent::torrent::{NewTorrent, TorrentDriver, TorrentHandle};
-use crate::bittorrent::{announce, dht, dial, open, web_seeds};
+use crate::bittorrent::torrent::{NewTorrent, TorrentDriver, TorrentHandle, lifecycle, open};
+use crate::bittorrent::{announce, dht, dial, paths_driver, web_seeds};
 use crate::config::{AddError, AddOptions, Encryption};
 use crate::events::{ContentId, EventKind};
 use crate::hercules as bulk;

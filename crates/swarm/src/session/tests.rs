@@ -8,7 +8,7 @@ use anabranch_content::metainfo::Metainfo;
 
 use super::housekeeping::{LOOKS_PER_ROUND, look_around};
 use super::*;
-use crate::bittorrent::open;
+use crate::bittorrent::torrent::open;
 use crate::config::AddOptions;
 use crate::events::{ContentId, EventKind, FailureKind, PauseCause};
 use crate::store::disk::Reply;

@@ -10,9 +10,8 @@ use anabranch_bittorrent::torrent::Event as CoreEvent;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_paths::Host;
 
-use super::TorrentDriver;
+use super::{TorrentDriver, recheck};
 use crate::bittorrent::kept_metadata;
-use crate::bittorrent::recheck;
 use crate::events::EventKind;
 use crate::store::disk::Reply;
 use crate::store::spill;

@@ -1,8 +1,22 @@
 //! One content at work: the core, its buffers, its files and its connections' handles.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `mod.rs` | what there is of a content, who is connected, whom to dial |
+//! | `actions.rs` | the core's wishes are carried out |
+//! | `lifecycle.rs` | what happens between its coming and its going: metadata, the finish, the core's time |
+//! | `open.rs` | its files are opened and checked |
+//! | `pieces.rs` | pieces on their way to the disk |
+//! | `storage.rs` | storage is out of order |
+//! | `recheck.rs` | pieces that are in doubt are hashed again |
+//! | `reading.rs` | it is read while it arrives |
 
 mod actions;
+pub(crate) mod lifecycle;
+pub(crate) mod open;
 mod pieces;
 mod reading;
+pub(super) mod recheck;
 mod storage;
 
 use std::cell::{Ref, RefCell, RefMut};
@@ -23,7 +37,6 @@ use anabranch_transport::NodeId;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::bittorrent::lifecycle::Finish;
 use crate::bittorrent::named::Named;
 use crate::bittorrent::paths::ContentPaths;
 use crate::bittorrent::registry::Registry;
@@ -136,7 +149,7 @@ pub(crate) struct TorrentDriver {
     /// What goes on with its files: meanwhile nothing moves.
     pub work: Option<Work>,
     /// How far it is with being finished, once everything wanted is there.
-    pub finish: Finish,
+    finish: Finish,
     /// Trackers are to be asked as soon as they allow.
     pub is_announce_due: bool,
     /// The task that talks to trackers has not said farewell yet.
@@ -198,6 +211,19 @@ struct Trouble {
     reason: String,
     /// That was told, and since then nothing else for which the content waits.
     is_told: bool,
+}
+
+/// The finish of a content that is complete, where storage may have it wait.
+#[derive(Default)]
+struct Finish {
+    /// Which one goes on: those begun before end by themselves.
+    turn: u64,
+    /// One is under way.
+    is_pending: bool,
+    /// It waits for storage, as was told.
+    is_told: bool,
+    /// It begins again when nobody works on the files.
+    is_put_off: bool,
 }
 
 /// What [`TorrentDriver::new`] needs.

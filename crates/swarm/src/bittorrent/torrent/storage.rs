@@ -7,8 +7,7 @@ use anabranch_bittorrent::torrent::PieceOutcome;
 use anabranch_content::metainfo::PieceLayers;
 use anabranch_content::storage::StorageError;
 
-use super::{Stalled, TorrentDriver, Trouble, UNREADABLE_MAX};
-use crate::bittorrent::recheck;
+use super::{Stalled, TorrentDriver, Trouble, UNREADABLE_MAX, recheck};
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store::disk::Reply;
 use crate::store::may_pass;

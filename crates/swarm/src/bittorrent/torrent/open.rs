@@ -13,7 +13,7 @@ use anabranch_content::info::Info;
 use anabranch_content::metainfo::PieceLayers;
 use anabranch_content::storage::StorageError;
 
-use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
+use super::{TorrentDriver, TorrentHandle};
 use crate::config::{AddOptions, Aim, SessionConfig};
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store;
@@ -163,7 +163,7 @@ fn request(config: &SessionConfig, options: &AddOptions, info: Arc<Info>) -> Ope
 }
 
 /// Verifies the pieces that have to be, and tells how that gets on. Pieces whose layers are not known wait in `recheck` until a
-/// peer sends them: see [`recheck::look_at`](crate::bittorrent::recheck::look_at).
+/// peer sends them: see [`recheck::look_at`](super::recheck::look_at).
 async fn check(torrent: &TorrentHandle, opened: Opened, layers: &PieceLayers) -> Opened {
     if opened.recheck.is_empty() {
         return opened;

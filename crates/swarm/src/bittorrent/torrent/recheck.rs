@@ -12,8 +12,8 @@ use std::time::Instant;
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::storage::Storage;
 
-use crate::bittorrent::open::{guarded, wait_out};
-use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
+use super::open::{guarded, wait_out};
+use super::{TorrentDriver, TorrentHandle};
 use crate::events::{EventKind, FailureKind};
 use crate::store;
 use crate::store::open::blocking;

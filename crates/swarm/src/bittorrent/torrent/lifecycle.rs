@@ -9,8 +9,8 @@ use anabranch_content::info::Info;
 use anabranch_content::metainfo::{Metainfo, NameRules, PieceLayers};
 use anabranch_content::storage::StorageError;
 
-use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
-use crate::bittorrent::{kept_metadata, open, recheck};
+use super::{TorrentDriver, TorrentHandle, open, recheck};
+use crate::bittorrent::kept_metadata;
 use crate::config::AddError;
 use crate::events::{EventKind, FailureKind};
 use crate::store::open::blocking;
@@ -127,19 +127,6 @@ pub(crate) async fn remember(torrent: TorrentHandle, folder: PathBuf) {
     }
     state.core.expect_content(Arc::clone(&kept.info));
     state.begin(&kept.info, std::future::ready(kept.piece_layers));
-}
-
-/// The finish of a content that is complete, where storage may have it wait.
-#[derive(Default)]
-pub(crate) struct Finish {
-    /// Which one goes on: those begun before end by themselves.
-    turn: u64,
-    /// One is under way.
-    is_pending: bool,
-    /// It waits for storage, as was told.
-    is_told: bool,
-    /// It begins again when nobody works on the files.
-    is_put_off: bool,
 }
 
 async fn finish(torrent: TorrentHandle, turn: u64) {
