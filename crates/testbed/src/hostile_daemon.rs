@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anabranch_paths::IsdAs;
 use anabranch_scion_wire::StandardPath;
@@ -22,7 +22,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::{Error, Result};
 
@@ -70,8 +70,15 @@ pub enum DaemonTrick {
     Endless,
     /// It comes byte by byte, ever so slowly.
     Drips,
-    /// The answer does not come, for paths to this AS.
+    /// The answer does not come, for paths to this AS: not before [`HostileDaemon::relent`].
     Late(IsdAs),
+    /// Answers come so late, with paths that end so soon after that.
+    Slow {
+        /// How long an answer takes.
+        answer: Duration,
+        /// How long its paths are told to live.
+        life: Duration,
+    },
 }
 
 /// A running daemon; it stops when dropped.
@@ -79,6 +86,8 @@ pub struct HostileDaemon {
     /// Where it listens.
     pub address: SocketAddr,
     asked: Arc<AtomicU64>,
+    answering: Arc<AtomicU64>,
+    relents: watch::Sender<bool>,
     _stop: oneshot::Sender<()>,
 }
 
@@ -94,8 +103,10 @@ impl HostileDaemon {
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
         let listener = listener.map_err(Error::system("listening"))?;
         let address = listener.local_addr().map_err(Error::system("local address"))?;
-        let asked = Arc::<AtomicU64>::default();
-        let liar = Arc::new(Liar { tricks: tricks.to_vec(), and_truth, behind, asked: asked.clone() });
+        let (asked, answering) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let (relents, relented) = watch::channel(false);
+        let (tricks, counts) = (tricks.to_vec(), (asked.clone(), answering.clone()));
+        let liar = Arc::new(Liar { tricks, and_truth, behind, asked: counts.0, answering: counts.1, relented });
         let (stop, stopped) = oneshot::channel::<()>();
         std::thread::spawn(move || {
             runtime.block_on(async move {
@@ -105,12 +116,22 @@ impl HostileDaemon {
                 }
             });
         });
-        Ok(Self { address, asked, _stop: stop })
+        Ok(Self { address, asked, answering, relents, _stop: stop })
     }
 
     /// How often it was asked for paths.
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody waits for paths.
+    pub fn is_waited_for(&self) -> bool {
+        self.answering.load(Ordering::Relaxed) > 0
+    }
+
+    /// Gives the answers that did not come, and all from now on.
+    pub fn relent(&self) {
+        self.relents.send_replace(true);
     }
 }
 
@@ -119,6 +140,25 @@ struct Liar {
     and_truth: bool,
     behind: SocketAddr,
     asked: Arc<AtomicU64>,
+    /// Answers about paths that are under way.
+    answering: Arc<AtomicU64>,
+    relented: watch::Receiver<bool>,
+}
+
+/// An answer that is under way: until it is given, or nobody waits for it.
+struct Answering(Arc<AtomicU64>);
+
+impl Answering {
+    fn begin(count: &Arc<AtomicU64>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 async fn listen(listener: TcpListener, liar: Arc<Liar>) {
@@ -161,15 +201,24 @@ async fn ask(daemon: SocketAddr, method: &str, body: Bytes) -> Option<Bytes> {
 impl Liar {
     async fn lie(&self, request: &[u8], honest: Bytes) -> Said {
         self.asked.fetch_add(1, Ordering::Relaxed);
+        let _answering = Answering::begin(&self.answering);
         let asked: PathsRequest = unframe(request).unwrap_or_default();
         let truth: PathsResponse = unframe(&honest).unwrap_or_default();
         let mut told = PathsResponse::default();
         for trick in &self.tricks {
             match trick {
                 DaemonTrick::Late(isd_as) if isd_as.to_u64() == asked.destination_isd_as => {
-                    return std::future::pending().await;
+                    // It ends with the daemon.
+                    let _ = self.relented.clone().wait_for(|relented| *relented).await;
                 }
                 DaemonTrick::Late(_) => {}
+                DaemonTrick::Slow { answer, life } => {
+                    tokio::time::sleep(*answer).await;
+                    let ends = SystemTime::now() + *life;
+                    let ends = ends.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                    let ends = Timestamp { seconds: ends.as_secs() as i64, nanos: ends.subsec_nanos() as i32 };
+                    told.paths.extend(truth.paths.iter().map(|path| Path { expiration: Some(ends), ..path.clone() }));
+                }
                 DaemonTrick::Garbage => return Said::whole([&[0, 0, 0, 0, 200][..], &[0x7f; 200]].concat().into()),
                 DaemonTrick::Endless => return Said::Endless,
                 DaemonTrick::Drips => return Said::Drips(Instant::now(), honest),
@@ -207,7 +256,11 @@ fn spoilt(trick: DaemonTrick, path: &Path) -> Vec<Path> {
             lie.interface = Some(Interface { address: Some(Underlay { address: address.to_string() }) });
         }
         DaemonTrick::Short => lie.raw.truncate(lie.raw.len() / 2),
-        DaemonTrick::Garbage | DaemonTrick::Endless | DaemonTrick::Drips | DaemonTrick::Late(_) => {}
+        DaemonTrick::Garbage
+        | DaemonTrick::Endless
+        | DaemonTrick::Drips
+        | DaemonTrick::Late(_)
+        | DaemonTrick::Slow { .. } => {}
     }
     vec![lie]
 }

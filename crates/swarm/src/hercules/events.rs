@@ -206,6 +206,8 @@ pub struct PathProgress {
 pub enum Waiting {
     /// The peer, which does not answer: why, as the last try went.
     Peer(String),
+    /// What ways lead to the peer: nobody has told yet.
+    Lookup,
     /// The peer, which is there, and does not say that it is ready.
     Ready,
     /// A path: none has come up.
@@ -220,6 +222,9 @@ impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Peer(why) => write!(f, "waits for the other end: {why}"),
+            Self::Lookup => {
+                f.write_str("the SCION daemon or control service tells no paths to the other end: waits for that")
+            }
             Self::Ready => f.write_str("the other end does not say that it is ready: waits for that"),
             Self::NoPath => f.write_str("no path has come up: waits for one"),
             Self::Paths => f.write_str("all paths are down: waits for one"),

@@ -116,11 +116,6 @@ impl Flow {
             self.context.tell(Event::GoesOn { peer: self.peer }).await;
         }
     }
-
-    /// When ways are to be looked at again.
-    pub(super) fn look_after(&self) -> Duration {
-        if self.paths.is_any_down() { super::paths::LOOK_EVERY / 4 } else { super::paths::LOOK_EVERY }
-    }
 }
 
 /// The last words to the other end, if there is something to say.

@@ -10,7 +10,7 @@
 //! | [`files`] | files and folders as a source, a folder as a destination |
 //! | `session`, `callers` | calls and callers, tickets and keys; what is said before content moves; trying again |
 //! | `sending`, `receiving`, `flow`, `messages` | one connection's life at either end, and its messages |
-//! | `network`, `paths` | sockets, and the paths that lead to a peer; which of them are used |
+//! | `network`, `search`, `paths` | sockets, and the paths that lead to a peer; lookups of them; which of them are used |
 //! | `io` | which sockets go past the kernel |
 //! | `invitation` | tickets: what stands in them, and who may come by them |
 //! | `kept` | a transfer as one of a session's contents |
@@ -49,6 +49,7 @@ mod options;
 mod paths;
 mod reader;
 mod receiving;
+mod search;
 mod sending;
 mod session;
 

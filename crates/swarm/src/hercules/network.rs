@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anabranch_hercules::wire::seal::DATA_HEAD_LEN;
 use anabranch_hercules::wire::{CHUNK_LEN_MAX, CHUNK_LEN_MIN};
@@ -22,6 +23,12 @@ pub(super) const PROTOCOL: &[u8] = b"anabranch-bulk/2";
 const PACKET_LEN_USUAL: u16 = 1500;
 /// Longest packet, whatever a link takes: jumbo frames. Of longer ones two are more than a path starts with in a round trip.
 const PACKET_LEN_MAX: u16 = 9000;
+/// How long a lookup of paths may take before it counts as failed, and another is made when it is due: as long as a daemon that knows
+/// nothing yet may take to ask the control services of three ASes, each over the network. Over a path that is cut no answer ever comes.
+pub(super) const LOOKUP_MAX: Duration = Duration::from_secs(10);
+/// The same where other ways lead to the other end, and need no lookup: they are not held up for longer. What comes later is found by
+/// the next one.
+const LOOKUP_BESIDE_MAX: Duration = Duration::from_secs(2);
 
 /// Lengths that are tried where longer packets do not come through, the longest first: what links commonly take, to the least that every
 /// host does (RFC 1122 §3.3.2).
@@ -36,6 +43,9 @@ pub(super) struct Network {
     wished: usize,
     selector: anabranch_paths::select::Selector,
 }
+
+/// The ways to a peer: those to be used first, then the others.
+pub(super) type Ways = (Vec<CandidatePath>, Vec<CandidatePath>);
 
 /// A path to a peer that may be used.
 #[derive(Clone, Debug)]
@@ -140,11 +150,12 @@ impl Network {
         ip.into_iter().map(Endpoint::from).chain(scion).collect()
     }
 
-    /// The ways to a peer: those to be used first, then the others. Or why there are none.
-    pub(super) async fn to(&self, addresses: &[Endpoint]) -> Result<(Vec<CandidatePath>, Vec<CandidatePath>), String> {
+    /// The ways to a peer, or why there are none. Over SCION a lookup tells, which takes [`LOOKUP_MAX`] at most.
+    pub(super) async fn to(&self, addresses: &[Endpoint]) -> Result<Ways, String> {
         let (mut ways, mut trouble) = (self.over_ip(addresses), Vec::new());
+        let within = if ways.is_empty() { LOOKUP_MAX } else { LOOKUP_BESIDE_MAX };
         for remote in addresses.iter().filter_map(Endpoint::as_scion) {
-            match self.over_scion(remote).await {
+            match self.over_scion(remote, within).await {
                 Ok(found) => ways.extend(found),
                 Err(error) => trouble.push(error),
             }
@@ -206,11 +217,22 @@ impl Network {
         found.into_iter().filter_map(way).collect()
     }
 
-    async fn over_scion(&self, remote: anabranch_paths::ScionAddr) -> Result<Vec<CandidatePath>, String> {
+    async fn over_scion(
+        &self,
+        remote: anabranch_paths::ScionAddr,
+        within: Duration,
+    ) -> Result<Vec<CandidatePath>, String> {
         let none =
             || format!("{remote} is in a SCION network, and this end is not: name a SCION address of this machine");
         let (scion, (port, local)) = self.scion.as_ref().zip(self.scion_port()).ok_or_else(none)?;
-        let found = scion.paths(local.host.ip(), remote, Payload::Quic).await.map_err(|error| error.to_string())?;
+        let late = |_| {
+            let (isd_as, seconds) = (remote.isd_as, within.as_secs());
+            format!(
+                "no path to {isd_as}: neither daemon nor control service told any within {seconds} s; see whether they run"
+            )
+        };
+        let lookup = tokio::time::timeout(within, scion.paths(local.host.ip(), remote, Payload::Quic));
+        let found = lookup.await.map_err(late)?.map_err(|error| error.to_string())?;
         let way = |found: &Arc<ScionPath>| {
             let path = datagram::Path::scion(local, remote, found).ok()?;
             let mtu = if found.mtu == 0 { PACKET_LEN_USUAL } else { found.mtu };

@@ -7,17 +7,13 @@ use std::time::Duration;
 
 use anabranch_hercules::wire::PATHS_MAX;
 use anabranch_hercules::wire::message::Message;
-use anabranch_paths::Endpoint;
 use anabranch_paths::select::Candidate;
 use anabranch_transport::control::ControlRouter;
 use anabranch_transport::datagram;
 
 use super::engine::{Command, Id, Measured, Route, Teller};
 use super::events::{PathProgress, PathWay};
-use super::network::{CandidatePath, Network, shown};
-
-/// How often ways are looked up again.
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
+use super::network::{CandidatePath, Ways, shown};
 
 pub(super) struct Paths {
     id: Id,
@@ -189,9 +185,8 @@ impl Paths {
         self.used.iter().filter(|(_, used)| shares(used)).map(|(other, _)| *other).collect()
     }
 
-    /// Looks whether there are fresher, better or more ways. Answers the paths that are new.
-    pub(super) async fn look(&mut self, network: &Network, addresses: &[Endpoint]) -> Vec<NewPath> {
-        let Ok((first, rest)) = network.to(addresses).await else { return Vec::new() };
+    /// Takes what was looked up: fresher, better or more ways. Answers the paths that are new.
+    pub(super) fn take(&mut self, (first, rest): Ways) -> Vec<NewPath> {
         let all: Vec<&CandidatePath> =
             first.iter().chain(&rest).filter(|way| way.chunk_len() >= self.chunk_len).collect();
         let indices: Vec<u8> = self.used.keys().copied().collect();

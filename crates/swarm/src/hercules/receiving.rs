@@ -24,6 +24,7 @@ use super::events::{Event, Limits, TransferError};
 use super::flow::{Flow, ended, last_words};
 use super::messages::MessageReader;
 use super::paths::{NewPath, Paths};
+use super::search::Search;
 use super::sending::{preliminaries_max, show_name};
 use super::session::{
     Context, ControlConnection, End, HAND_OVER_MAX, PRELIMINARIES_MAX, Receiving, Slot, is_cancelled,
@@ -241,7 +242,7 @@ async fn receive(
     let mut flow = Flow::new(context, peer, paths, content_len);
     flow.starts_at(kept_bytes);
     let mut cancelled = context.cancelled.clone();
-    let mut look_at = tokio::time::Instant::now() + flow.look_after();
+    let mut search = Search::new(flow.paths.is_any_down(), || context.network.to(&control.addresses));
     let is_caller = control.candidates.is_some();
     let mut asked = Asked::new(context);
     let mut ending: Option<Ending> = None;
@@ -287,10 +288,10 @@ async fn receive(
             () = tokio::time::sleep_until(flow.first_path_by()), if flow.awaits_first_path() => {
                 flow.tell_no_path().await;
             }
-            () = tokio::time::sleep_until(look_at), if is_caller => {
-                let added = flow.paths.look(&context.network, &control.addresses).await;
+            found = search.found(), if is_caller => {
+                let added = found.map_or(Vec::new(), |ways| flow.paths.take(ways));
                 say(control, added.iter().flat_map(NewPath::messages)).await;
-                look_at = tokio::time::Instant::now() + flow.look_after();
+                search.again(flow.paths.is_any_down());
             }
             () = asked.changed() => say(control, asked.news()).await,
             _ = stopped.wait_for(|stopped| *stopped) => return Err(End::Replaced),

@@ -21,6 +21,7 @@ use super::messages::MessageWriter;
 use super::network::{CandidatePath, chunk_len, shorter_chunk_len};
 use super::paths::{Named, Naming, Paths};
 use super::reader::{Hashes, Hashing};
+use super::search::Search;
 use super::session::{Context, ControlConnection, End, PRELIMINARIES_MAX, is_cancelled};
 
 /// Names that an offer is shown by.
@@ -97,7 +98,7 @@ impl Session {
         // It may have failed for another receiver before.
         known.mark_changed();
         let mut cancelled = context.cancelled.clone();
-        let mut look_at = tokio::time::Instant::now() + flow.look_after();
+        let mut search = Search::new(flow.paths.is_any_down(), || context.network.to(&control.addresses));
         let mut named = Named::default();
         loop {
             tokio::select! {
@@ -128,9 +129,9 @@ impl Session {
                 () = tokio::time::sleep_until(flow.first_path_by()), if flow.awaits_first_path() => {
                     flow.tell_no_path().await;
                 }
-                () = tokio::time::sleep_until(look_at), if is_caller => {
-                    flow.paths.look(&context.network, &control.addresses).await;
-                    look_at = tokio::time::Instant::now() + flow.look_after();
+                found = search.found(), if is_caller => {
+                    found.into_iter().for_each(|ways| _ = flow.paths.take(ways));
+                    search.again(flow.paths.is_any_down());
                 }
                 Ok(()) = known.changed() => {
                     let failed = known.borrow_and_update().failed.clone();

@@ -20,7 +20,7 @@ use super::engine::{Command, Teller};
 use super::events::{Event, Limits, PeerId, Rejection, TransferError, Waiting};
 use super::io::Bypass;
 use super::messages::{MessageReader, MessageWriter, ReadError, WriteTask};
-use super::network::{CandidatePath, Network};
+use super::network::{CandidatePath, Network, Ways};
 use super::options::{Admission, Dial, PeerKey, Peers};
 use super::reader::Hashing;
 use super::{receiving, sending};
@@ -37,6 +37,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(4);
 /// Pause before the next try to connect: doubled up to the longest.
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
+/// How long it may be looked for ways to a peer before somebody is told: longer than that takes as a rule.
+const LOOKUP_TOLD_AFTER: Duration = Duration::from_millis(700);
 
 /// How long a session whose other end came again may take to let go of what it has.
 pub(super) const HAND_OVER_MAX: Duration = Duration::from_secs(5);
@@ -235,23 +237,23 @@ pub(super) async fn is_cancelled(cancelled: &mut watch::Receiver<bool>) {
 /// Calls one peer until the transfer is done or hopeless.
 async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
     let mut pause = RETRY_MIN;
-    let (mut waiting, mut is_busy) = (false, false);
+    let (mut told, mut is_busy) = (Told { context: &context, peer, latest: None }, false);
     loop {
-        let end = match connect(&context, peer, &to).await {
+        let end = match connect(&context, peer, &to, &mut told).await {
             Ok((control, writing)) => {
                 // That one who was busy answers is no news: its offer, or that it is ready for one, is.
                 if !is_busy {
                     pause = RETRY_MIN;
-                    if std::mem::take(&mut waiting) {
-                        context.tell(Event::GoesOn { peer }).await;
-                    }
+                    told.goes_on().await;
                     let (key, address) = (control.key, control.address);
                     context.tell(Event::PeerConnected { peer, key, address }).await;
                 }
                 let end = session(&context, control).await;
                 writing.finish().await;
                 is_busy = matches!(end, Err(End::Busy(_)));
-                waiting &= is_busy;
+                if !is_busy {
+                    told.latest = None;
+                }
                 end
             }
             Err(end) => Err(end),
@@ -263,12 +265,35 @@ async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
             Err(End::Failed(error)) => return context.tell(Event::Failed { peer: Some(peer), error }).await,
             Err(End::Replaced) => {}
             Err(End::Lost(why) | End::Busy(why)) => {
-                if !std::mem::replace(&mut waiting, true) {
-                    context.tell(Event::Waiting { peer, what: Waiting::Peer(why) }).await;
-                }
+                told.waits(Waiting::Peer(why)).await;
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(RETRY_MAX);
             }
+        }
+    }
+}
+
+/// What somebody was told that a call waits for.
+struct Told<'a> {
+    context: &'a Context,
+    peer: PeerId,
+    latest: Option<Waiting>,
+}
+
+impl Told<'_> {
+    /// Tells that, unless it is what was told before, perhaps in other words.
+    async fn waits(&mut self, what: Waiting) {
+        let kind = std::mem::discriminant(&what);
+        if self.latest.as_ref().is_none_or(|latest| std::mem::discriminant(latest) != kind) {
+            self.latest = Some(what.clone());
+            self.context.tell(Event::Waiting { peer: self.peer, what }).await;
+        }
+    }
+
+    /// Tells that nothing is waited for any more, if something was.
+    async fn goes_on(&mut self) {
+        if self.latest.take().is_some() {
+            self.context.tell(Event::GoesOn { peer: self.peer }).await;
         }
     }
 }
@@ -282,8 +307,13 @@ async fn session(context: &Rc<Context>, control: ControlConnection) -> Result<Ev
 }
 
 /// Connects by the best way that leads there, and says what this end wants.
-async fn connect(context: &Context, peer: PeerId, to: &Dial) -> Result<(ControlConnection, WriteTask), End> {
-    let (mut first, mut rest) = context.network.to(&to.addresses).await.map_err(End::Lost)?;
+async fn connect(
+    context: &Context,
+    peer: PeerId,
+    to: &Dial,
+    told: &mut Told<'_>,
+) -> Result<(ControlConnection, WriteTask), End> {
+    let (mut first, mut rest) = look_up(context, &to.addresses, told).await.map_err(End::Lost)?;
     let (answered, stream) = call(context, first.iter().chain(&rest), to.key).await?;
     // Content begins where somebody is.
     match answered.checked_sub(first.len()) {
@@ -300,6 +330,18 @@ async fn connect(context: &Context, peer: PeerId, to: &Dial) -> Result<(ControlC
     control.writer.send(Message::Open { sends, chunk_len_max, proof }).await;
     (control.candidates, control.addresses) = (Some((first, rest)), to.addresses.clone());
     Ok((control, writing))
+}
+
+/// The ways to a peer, or why there are none. Where the answer is long in coming, that is told.
+async fn look_up(context: &Context, addresses: &[Endpoint], told: &mut Told<'_>) -> Result<Ways, String> {
+    let mut lookup = std::pin::pin!(context.network.to(addresses));
+    match tokio::time::timeout(LOOKUP_TOLD_AFTER, &mut lookup).await {
+        Ok(found) => found,
+        Err(_) => {
+            told.waits(Waiting::Lookup).await;
+            lookup.await
+        }
+    }
 }
 
 /// Calls by one way after the other, so that an address that leads nowhere holds up nobody. Whoever answers first with the right key is
