@@ -74,7 +74,12 @@ impl Session {
         if !control.writer.send(Message::Offer(offer)).await {
             return Err(gone());
         }
-        let names = offer_entries(&control, &manifest).await?;
+        let mut cancelled = context.cancelled.clone();
+        let names = tokio::select! {
+            names = offer_entries(&control.writer, &manifest) => names?,
+            () = control.replaced.wait() => return Err(End::Replaced),
+            () = is_cancelled(&mut cancelled) => return Err(TransferError::Cancelled.into()),
+        };
         drop(manifest);
         // What it has already, and that it is ready; it may look through its disk first.
         let (news_in, mut news) = mpsc::unbounded_channel();
@@ -97,7 +102,6 @@ impl Session {
         let mut known = hashes.known();
         // It may have failed for another receiver before.
         known.mark_changed();
-        let mut cancelled = context.cancelled.clone();
         let mut search = Search::new(flow.paths.is_any_down(), || context.network.to(&control.addresses));
         let mut named = Named::default();
         loop {
@@ -226,21 +230,21 @@ fn try_shorter(context: &Context, control: &ControlConnection, chunk_len: u16) -
 }
 
 /// Says all entries, as many to a message as fit. The first names.
-async fn offer_entries(control: &ControlConnection, manifest: &[u8]) -> Result<Vec<String>, End> {
+async fn offer_entries(writer: &MessageWriter, manifest: &[u8]) -> Result<Vec<String>, End> {
     let own_fault = |error| End::Failed(TransferError::Misbehaviour(Misbehaviour::Wire(error)));
     let (mut names, mut rest, mut start) = (Vec::new(), manifest, 0);
     let mut at = 0;
     while !rest.is_empty() {
         let (entry, len) = manifest::parse_entry(rest).map_err(own_fault)?;
         if at + len - start > BODY_LEN_MAX {
-            control.writer.send(Message::Entries(manifest[start..at].to_vec())).await;
+            writer.send(Message::Entries(manifest[start..at].to_vec())).await;
             start = at;
         }
         show_name(&mut names, &entry);
         (at, rest) = (at + len, &rest[len..]);
     }
     if start < manifest.len() {
-        control.writer.send(Message::Entries(manifest[start..].to_vec())).await;
+        writer.send(Message::Entries(manifest[start..].to_vec())).await;
     }
     Ok(names)
 }
