@@ -75,6 +75,17 @@ pub(crate) fn cancellable(
     })
 }
 
+/// What `work` comes to; `None` where the user or the system asks to end before that.
+pub(crate) async fn unless_interrupted<T>(
+    interrupted: &Notify,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<Option<T>, Failure> {
+    tokio::select! {
+        done = work => done.map(Some),
+        () = interrupted.notified() => Ok(None),
+    }
+}
+
 /// Says when the user or the system asks to end. A second time ends the program at once. A signal that whoever started the
 /// program had it ignore (`nohup`; a shell's `&` for Ctrl-C) stays ignored.
 pub(crate) fn interrupts() -> Result<Rc<Notify>, Failure> {

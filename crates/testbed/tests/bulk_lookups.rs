@@ -2,7 +2,7 @@
 //! for, end as soon as they are asked to, and go on.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -115,6 +115,15 @@ fn a_daemon_that_names_no_paths_is_waited_for() {
     waits(&mut sending);
     liar.relent();
     site.arrives(sending);
+}
+
+#[test]
+fn a_daemon_that_never_answers_at_all_holds_up_no_end() {
+    let site = Site::new("127.153.0.0", SHORT_LEN);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sending = site.send(listener.local_addr().unwrap());
+    let _asked = listener.accept().unwrap();
+    is_interrupted(sending);
 }
 
 /// All the time that a lookup takes, it is told how far the transfer is: that is more often than around its ends.

@@ -15,6 +15,7 @@ use crate::bulk::watch::{Dialled, Expected, Watch};
 use crate::cli::ReceiveFlags;
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
+use crate::run::unless_interrupted;
 use crate::sandbox::Plan;
 use crate::{run, scion, system};
 
@@ -39,7 +40,8 @@ pub(crate) fn run(flags: Box<ReceiveFlags>, chatter: Chatter) -> Result<Code, Fa
         let key = identity.node_id();
         let in_ticket = ticket.iter().flat_map(|ticket| &ticket.addresses).any(|address| address.as_scion().is_some());
         let listen = &flags.invitation.listen;
-        let scion = scion::bulk_config(&flags.bulk.paths, listen, false, in_ticket, &identity, chatter).await?;
+        let scion = scion::bulk_config(&flags.bulk.paths, listen, false, in_ticket, &identity, chatter);
+        let Some(scion) = unless_interrupted(&interrupted, scion).await? else { return Ok(Code::Interrupted) };
         let is_standing = !keys.is_empty();
         let invitation = match (&ticket, is_standing) {
             (None, false) => Some(invitation::new(&flags.invitation, true, &key)?),

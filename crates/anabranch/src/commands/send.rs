@@ -24,6 +24,7 @@ use crate::bulk::watch::{Dialled, Expected, Watch};
 use crate::cli::SendFlags;
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
+use crate::run::unless_interrupted;
 use crate::sandbox::Plan;
 use crate::{run, scion, system};
 
@@ -52,11 +53,13 @@ pub(crate) fn run(flags: Box<SendFlags>, chatter: Chatter) -> Result<Code, Failu
             &identity,
             chatter,
         );
-        let scion = scion.await?;
+        let Some(scion) = unless_interrupted(&interrupted, scion).await? else { return Ok(Code::Interrupted) };
         let known = Known::open(&flags.bulk, chatter)?;
-        let (dials, dialled) = dials(&flags, scion.is_some(), &known).await?;
+        let found = unless_interrupted(&interrupted, dials(&flags, scion.is_some(), &known)).await?;
+        let Some((dials, dialled)) = found else { return Ok(Code::Interrupted) };
         if flags.dry_run {
-            return super::dry_run::run(&flags, &*source, &dials, scion.as_ref()).await;
+            let shown = super::dry_run::run(&flags, &*source, &dials, scion.as_ref());
+            return Ok(unless_interrupted(&interrupted, shown).await?.unwrap_or(Code::Interrupted));
         }
         let invitation = match dials.is_empty() {
             true => Some(invitation::new(&flags.invitation, false, &key)?),
