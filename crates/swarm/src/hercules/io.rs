@@ -6,19 +6,7 @@ use anabranch_paths::Endpoint;
 use anabranch_transport::datagram::{Socket, XdpPort};
 use anabranch_transport::{Interfaces, LocalInterface};
 
-use super::options::StartError;
-
-/// How packets get to the wire.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Io {
-    /// By the system's sockets.
-    #[default]
-    Udp,
-    /// By AF_XDP, on every interface that does; at least one has to, and each that is named.
-    Xdp,
-    /// By AF_XDP where a measurement says that it is the faster way.
-    Auto,
-}
+use super::options::{Io, StartError};
 
 /// What became of an interface whose packets were to go past the kernel.
 #[derive(Clone, Debug)]

@@ -66,9 +66,9 @@ pub use events::{
     EVENTS_MAX, Event, Events, Handle, PathProgress, PathWay, PeerId, Progress, Rejection, TransferError, Waiting,
 };
 pub use invitation::{Invitation, UselessTicket, check_ticket, is_ticket, ticket_secret};
-pub use io::{Bypass, Io};
+pub use io::Bypass;
 pub use kept::{Job, Partner, Task};
-pub use options::{Admission, Dial, MEMORY_BYTES_DEFAULT, Options, PeerKey, Peers, StartError};
+pub use options::{Admission, Dial, Io, MEMORY_BYTES_DEFAULT, Options, PeerKey, Peers, StartError};
 
 pub use crate::events::{News, Placed};
 

@@ -11,7 +11,6 @@ use anabranch_hercules::wire::ticket::{KeyPrint, TICKET_SECRET_LEN, Ticket};
 use anabranch_paths::Endpoint;
 use anabranch_transport::{Identity, InterfaceError, NodeId};
 
-use super::io::Io;
 use crate::config::PathsConfig;
 use crate::net::scion::ScionConfig;
 
@@ -63,6 +62,18 @@ impl Options {
             packet_len: None,
         }
     }
+}
+
+/// How packets get to the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Io {
+    /// By the system's sockets.
+    #[default]
+    Udp,
+    /// By AF_XDP, on every interface that does; at least one has to, and each that is named.
+    Xdp,
+    /// By AF_XDP where a measurement says that it is the faster way.
+    Auto,
 }
 
 /// Who is at the other end.
