@@ -24,10 +24,10 @@ use anabranch_hercules::wire::receipt::Receipt;
 use anabranch_hercules::{ChunkSet, tree};
 
 use super::super::content::{Destination, DestinationError, Destinations, Offered, Refusal};
+use super::convert::system_time;
 use super::log::{Log, begin_journal, journal_name, other_journals, read_journal};
 use super::place::{self, ABSENT, ALIKE, Before, DONE, MADE, STALE};
 use super::plan::{Kind, Plan};
-use super::system_time;
 use crate::events::Placed;
 
 /// Files that are synced one by one; with more of them the whole file system is, in one call.

@@ -16,6 +16,7 @@
 //! - `kill -9` loses the spans that were not verified yet; a power cut, those of the last half minute, too.
 //! - What was verified and then changed by others is fetched again; so is what was written since the last sync, where a sync fails.
 
+mod convert;
 mod folder;
 mod log;
 mod place;
@@ -28,23 +29,3 @@ mod tests;
 pub use folder::{Folder, FolderOptions};
 pub use scan::{PROBLEMS_TOLD_MAX, Problem, Scan, ScanError, Skipped};
 pub use source::FileSource;
-
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::time::{Duration, SystemTime};
-
-/// A path of a manifest.
-fn path(name: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(name))
-}
-
-/// The nearest time that the system can say.
-fn system_time((seconds, ns): (i64, u32)) -> SystemTime {
-    let magnitude = Duration::from_secs(seconds.unsigned_abs());
-    let whole = match seconds {
-        0.. => SystemTime::UNIX_EPOCH.checked_add(magnitude),
-        _ => SystemTime::UNIX_EPOCH.checked_sub(magnitude),
-    };
-    whole.and_then(|whole| whole.checked_add(Duration::from_nanos(ns.into()))).unwrap_or(SystemTime::UNIX_EPOCH)
-}

@@ -12,7 +12,7 @@ use anabranch_content::storage::{is_own_record, naming};
 use anabranch_hercules::wire::WireError;
 use anabranch_hercules::wire::manifest::{ENTRIES_MAX, Entry, EntryKind, Layout};
 
-use super::path;
+use super::convert::path;
 use super::scan::stays_inside;
 
 /// Names, with the folders that no entry is about: a sender of our kind has none of these.

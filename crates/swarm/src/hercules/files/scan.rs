@@ -22,6 +22,8 @@ use anabranch_hercules::wire::manifest::{
     ENTRIES_MAX, EXTENTS_MAX, Entry, EntryKind, Layout, MANIFEST_LEN_MAX, NAME_LEN_MAX,
 };
 
+use super::convert::path;
+
 /// Problems, and things left out, that are told one by one: more than anybody reads.
 pub const PROBLEMS_TOLD_MAX: usize = 100;
 /// Bytes that `stat` counts as one block.
@@ -281,8 +283,6 @@ impl Scan {
         }
     }
 }
-
-use super::path;
 
 struct Walk<'a> {
     scan: &'a mut Scan,

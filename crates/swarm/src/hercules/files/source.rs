@@ -18,7 +18,7 @@ use anabranch_content::storage::{Below, Reading};
 use anabranch_hercules::wire::manifest::{Layout, Piece, parse_entries};
 
 use super::super::content::{Source, SourceError};
-use super::path;
+use super::convert::path;
 use super::scan::{Scan, ScanError, Stamp};
 
 /// Files that stay open: those that several threads and destinations read at once.

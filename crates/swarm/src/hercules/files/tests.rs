@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anabranch_content::create::Filter;
 use anabranch_content::hash::sha256;
@@ -20,6 +21,7 @@ use fastrand::Rng;
 use tempfile::TempDir;
 
 use super::super::content::{Destination, DestinationError, Destinations, Offered, Source, SourceError};
+use super::convert::system_time;
 use super::*;
 
 const NAMES: [&[u8]; 14] = [
