@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use anabranch_hercules::wire::message::Message;
 
+use super::connection::End;
+use super::context::Context;
 use super::engine::{Measured, News};
 use super::events::{Event, PeerId, Progress, TransferError, Waiting};
+use super::messages::code;
 use super::paths::Paths;
-use super::session::{Context, End, code};
 
 /// So long the first path may take to come up before somebody is told that none does.
 const FIRST_PATH_MAX: Duration = Duration::from_secs(20);

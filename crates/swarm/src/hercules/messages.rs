@@ -17,6 +17,17 @@ const READ_LEN: usize = 32 * 1024;
 /// How long the last words may take to arrive.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(3);
 
+/// What an end of message says to programs: docs/bulk.md.
+pub(super) mod code {
+    pub(in super::super) const INTERRUPTED: u16 = 0;
+    pub(in super::super) const REJECTED: u16 = 1;
+    pub(in super::super) const REFUSED: u16 = 2;
+    pub(in super::super) const SOURCE: u16 = 3;
+    pub(in super::super) const DESTINATION: u16 = 4;
+    pub(in super::super) const MISBEHAVED: u16 = 5;
+    pub(in super::super) const BUSY: u16 = 6;
+}
+
 /// Why nothing more can be read.
 #[derive(Debug)]
 pub(super) enum ReadError {

@@ -9,6 +9,7 @@
 //! | `content` | what a source and a destination have to do: [`Source`], [`Destinations`], [`Destination`] |
 //! | [`files`] | files and folders as a source, a folder as a destination |
 //! | `session`, `callers` | calls and callers, tickets and keys; what is said before content moves; trying again |
+//! | `context`, `connection` | what all of them have; the connection to one other end |
 //! | `sending`, `receiving`, `flow`, `messages` | one connection's life at either end, and its messages |
 //! | `network`, `search`, `paths` | sockets, and the paths that lead to a peer; lookups of them; which of them are used |
 //! | `io` | which sockets go past the kernel |
@@ -34,7 +35,9 @@
 //! ```
 
 mod callers;
+mod connection;
 mod content;
+mod context;
 mod disk;
 mod engine;
 mod events;
@@ -79,7 +82,7 @@ pub use crate::events::{News, Placed};
 /// A socket could not be opened, or a thread not be started.
 pub fn send(options: Options, peers: Peers, source: Arc<dyn Source>) -> Result<(Handle, Events), StartError> {
     let hashing = reader::Hashing::start(Arc::clone(&source)).map_err(StartError::Thread)?;
-    start(options, peers, session::Work::Send { source, hashing })
+    start(options, peers, context::Work::Send { source, hashing })
 }
 
 /// Receives from the one in `peers`, or, listening, from whoever is admitted, several at once. `destinations` says for each
@@ -97,18 +100,18 @@ pub fn receive(
     {
         return Err(StartError::SeveralSenders(senders.len()));
     }
-    start(options, peers, session::Work::Receive(destinations))
+    start(options, peers, context::Work::Receive(destinations))
 }
 
-fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle, Events), StartError> {
+fn start(options: Options, peers: Peers, work: context::Work) -> Result<(Handle, Events), StartError> {
     if matches!(&peers, Peers::Dial(to) if to.iter().all(|to| to.addresses.is_empty())) {
         return Err(StartError::Nobody);
     }
     let (network, sockets) = network::Network::open(&options)?;
     let bypasses = io::attach(options.io, &options.paths.interfaces, sockets.iter().map(|(socket, _)| socket))?;
     let source = match &work {
-        session::Work::Send { source, hashing } => Some((Arc::clone(source), hashing.clone())),
-        session::Work::Receive(_) => None,
+        context::Work::Send { source, hashing } => Some((Arc::clone(source), hashing.clone())),
+        context::Work::Receive(_) => None,
     };
     let common = engine::Common {
         source,
@@ -123,7 +126,7 @@ fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle,
     let (limits, limited) = watch::channel((options.limit_down, options.limit_up));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
     let run = move || {
-        let context = Rc::new(session::Context {
+        let context = Rc::new(context::Context {
             network,
             engine,
             work,

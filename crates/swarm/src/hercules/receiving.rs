@@ -17,7 +17,9 @@ use anabranch_hercules::{ChunkSet, Misbehaviour};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::connection::{ControlConnection, End, PRELIMINARIES_MAX};
 use super::content::{Destination, DestinationError, Destinations, Offered, Refusal};
+use super::context::{Context, HAND_OVER_MAX, Receiving, Slot, is_cancelled};
 use super::disk::ROOM_EVERY;
 use super::engine::{Command, Id, News};
 use super::events::{Event, Limits, TransferError};
@@ -26,9 +28,6 @@ use super::messages::MessageReader;
 use super::paths::{NewPath, Paths};
 use super::search::Search;
 use super::sending::{preliminaries_max, show_name};
-use super::session::{
-    Context, ControlConnection, End, HAND_OVER_MAX, PRELIMINARIES_MAX, Receiving, Slot, is_cancelled,
-};
 
 /// What a sender is asked to keep to where it was asked for less before: as good as no limit.
 const NO_LIMIT: u64 = 1 << 50;

@@ -13,7 +13,9 @@ use anabranch_hercules::wire::seal::Secret;
 use anabranch_hercules::{ChunkSet, Misbehaviour};
 use tokio::sync::mpsc;
 
+use super::connection::{ControlConnection, End, PRELIMINARIES_MAX};
 use super::content::Source;
+use super::context::{Context, is_cancelled};
 use super::engine::{Command, Id, News};
 use super::events::{Event, TransferError, Waiting};
 use super::flow::{Flow, ended, last_words};
@@ -22,7 +24,6 @@ use super::network::{CandidatePath, chunk_len, shorter_chunk_len};
 use super::paths::{Named, Naming, Paths};
 use super::reader::{Hashes, Hashing};
 use super::search::Search;
-use super::session::{Context, ControlConnection, End, PRELIMINARIES_MAX, is_cancelled};
 
 /// Names that an offer is shown by.
 pub(super) const NAMES_SHOWN: usize = 8;

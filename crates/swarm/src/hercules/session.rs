@@ -1,37 +1,32 @@
 //! Calling, being called, and what is said before content moves. One thread with a runtime of its own, a task for each peer.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anabranch_hercules::wire::message::Message;
-use anabranch_hercules::wire::ticket::{self, PROOF_LABEL};
+use anabranch_hercules::wire::ticket;
 use anabranch_paths::{Endpoint, Host};
-use anabranch_transport::control::{ConnectionLease, ControlRouter, ControlStream};
-use anabranch_transport::datagram;
-use anabranch_transport::{ConnectError, Identity, NodeId};
+use anabranch_transport::control::ControlStream;
+use anabranch_transport::{ConnectError, NodeId};
 use tokio::sync::{mpsc, watch};
 
 use super::callers::{Callers, Place};
-use super::content::{Destination, Destinations, Source};
-use super::engine::{Command, Teller};
-use super::events::{Event, Limits, PeerId, Rejection, TransferError, Waiting};
+use super::connection::{ControlConnection, End, PRELIMINARIES_MAX, Replaced};
+use super::context::{Context, HAND_OVER_MAX, Work, is_cancelled};
+use super::engine::Command;
+use super::events::{Event, PeerId, Rejection, TransferError, Waiting};
 use super::io::Bypass;
-use super::messages::{MessageReader, MessageWriter, ReadError, WriteTask};
-use super::network::{CandidatePath, Network, Ways};
+use super::messages::{WriteTask, code};
+use super::network::{CandidatePath, Ways};
 use super::options::{Admission, Dial, PeerKey, Peers};
-use super::reader::Hashing;
 use super::{receiving, sending};
 use crate::net::race::{Due, race};
 
-/// How long a caller may take to say what it wants, and each end to say the next of the preliminaries.
-pub(super) const PRELIMINARIES_MAX: Duration = Duration::from_secs(20);
 /// Transfers with those who called and may be here, at once.
 const TRANSFERS_MAX: usize = 64;
-/// Of so many peers it is remembered that long packets do not come through to them.
-const NARROW_PEERS_MAX: usize = 1024;
 /// One try to connect by one way.
 const CONNECT_MAX: Duration = Duration::from_secs(4);
 /// Pause before the next try to connect: doubled up to the longest.
@@ -39,151 +34,6 @@ const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 /// How long it may be looked for ways to a peer before somebody is told: longer than that takes as a rule.
 const LOOKUP_TOLD_AFTER: Duration = Duration::from_millis(700);
-
-/// How long a session whose other end came again may take to let go of what it has.
-pub(super) const HAND_OVER_MAX: Duration = Duration::from_secs(5);
-
-/// What an end of message says to programs: docs/bulk.md.
-pub(super) mod code {
-    pub(in super::super) const INTERRUPTED: u16 = 0;
-    pub(in super::super) const REJECTED: u16 = 1;
-    pub(in super::super) const REFUSED: u16 = 2;
-    pub(in super::super) const SOURCE: u16 = 3;
-    pub(in super::super) const DESTINATION: u16 = 4;
-    pub(in super::super) const MISBEHAVED: u16 = 5;
-    pub(in super::super) const BUSY: u16 = 6;
-}
-
-/// What this end does.
-#[derive(Clone)]
-pub(super) enum Work {
-    Send { source: Arc<dyn Source>, hashing: Hashing },
-    Receive(Arc<dyn Destinations>),
-}
-
-impl Work {
-    fn sends(&self) -> bool {
-        matches!(self, Self::Send { .. })
-    }
-}
-
-/// Who sends, and the hash of the manifest of what.
-pub(super) type Slot = (NodeId, [u8; 32]);
-
-/// A receive under way.
-pub(super) struct Receiving {
-    /// Ends it.
-    pub(super) stop: watch::Sender<bool>,
-    /// Whether nothing comes any more by any path.
-    pub(super) is_silent: Rc<Cell<bool>>,
-}
-
-/// What all tasks of the thread have.
-pub(super) struct Context {
-    pub(super) network: Network,
-    pub(super) engine: Teller,
-    pub(super) work: Work,
-    pub(super) identity: Identity,
-    pub(super) is_fair: bool,
-    pub(super) limits: watch::Receiver<Limits>,
-    pub(super) events: mpsc::Sender<Event>,
-    pub(super) cancelled: watch::Receiver<bool>,
-    /// Receives under way: a second of the same content from the same key takes the place of the first.
-    pub(super) receiving: RefCell<HashMap<Slot, Receiving>>,
-    /// Places of receives that are over, which disk threads may hold still.
-    pub(super) lingering: RefCell<HashMap<Slot, Weak<dyn Destination>>>,
-    /// Receives that are ready: they share the limit.
-    pub(super) receivers_ready: watch::Sender<usize>,
-    /// Lengths of chunks that are being sent, and by how many sessions.
-    pub(super) chunk_lens: RefCell<BTreeMap<u16, usize>>,
-    /// Longest chunks that come through to whom longer ones do not.
-    pub(super) narrow: RefCell<HashMap<NodeId, u16>>,
-}
-
-/// How a session ended that did not reach its end.
-#[derive(Debug)]
-pub(super) enum End {
-    /// The connection was lost: it is tried again.
-    Lost(String),
-    /// The other end came again, by another connection.
-    Replaced,
-    /// The other end has too many to do: it is tried again.
-    Busy(String),
-    /// For good.
-    Failed(TransferError),
-}
-
-impl From<ReadError> for End {
-    fn from(silence: ReadError) -> Self {
-        match silence {
-            ReadError::Lost(why) => Self::Lost(why),
-            ReadError::Wire(error) => Self::Failed(TransferError::Misbehaviour(error.into())),
-        }
-    }
-}
-
-impl From<TransferError> for End {
-    fn from(error: TransferError) -> Self {
-        Self::Failed(error)
-    }
-}
-
-/// A connection on which both said what they want.
-pub(super) struct ControlConnection {
-    pub(super) peer: PeerId,
-    pub(super) key: NodeId,
-    pub(super) address: Endpoint,
-    pub(super) reader: MessageReader,
-    pub(super) writer: MessageWriter,
-    pub(super) secret: [u8; 32],
-    pub(super) router: ControlRouter,
-    /// The way that its packets go.
-    pub(super) path: Option<datagram::Path>,
-    /// The caller's ways, those to be used first; the other end's are its own to choose.
-    pub(super) candidates: Option<(Vec<CandidatePath>, Vec<CandidatePath>)>,
-    /// The other end's addresses, for who calls.
-    pub(super) addresses: Vec<Endpoint>,
-    /// Longest chunk that the other end's paths take; 0 where it did not say.
-    pub(super) chunk_len_max: u16,
-    /// Whether the other end came again.
-    pub(super) replaced: Replaced,
-    _lease: ConnectionLease,
-}
-
-/// Hears when the other end comes again, by another connection: a session that goes on over this one has nobody to go on with.
-pub(super) struct Replaced(watch::Receiver<bool>);
-
-impl Replaced {
-    /// Nobody comes again to who calls.
-    fn never() -> Self {
-        Self(watch::channel(false).1)
-    }
-
-    /// Waits until it is so.
-    pub(super) async fn wait(&mut self) {
-        is_cancelled(&mut self.0).await;
-    }
-}
-
-impl Context {
-    pub(super) async fn tell(&self, event: Event) {
-        let _ = self.events.send(event).await;
-    }
-
-    /// Chunks longer than these do not come through to a peer.
-    pub(super) fn shorten(&self, key: NodeId, chunk_len: u16) {
-        let mut narrow = self.narrow.borrow_mut();
-        if narrow.len() >= NARROW_PEERS_MAX {
-            narrow.clear();
-        }
-        narrow.insert(key, chunk_len);
-    }
-
-    /// Progress, which nobody waits for.
-    pub(super) fn tell_if_room(&self, event: Event) {
-        let _ = self.events.try_send(event);
-    }
-}
 
 /// The thread's life.
 pub(super) async fn run(context: Rc<Context>, peers: Peers, bypasses: Vec<Bypass>) {
@@ -225,13 +75,6 @@ pub(super) async fn run(context: Rc<Context>, peers: Peers, bypasses: Vec<Bypass
         endpoint.close().await;
     }
     context.engine.tell(Command::Stop);
-}
-
-pub(super) async fn is_cancelled(cancelled: &mut watch::Receiver<bool>) {
-    if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
-        // All handles are gone: nobody will cancel.
-        std::future::pending::<()>().await;
-    }
 }
 
 /// Calls one peer until the transfer is done or hopeless.
@@ -323,7 +166,7 @@ async fn connect(
             rest.splice(0..0, first.drain(context.network.wished().min(first.len())..));
         }
     }
-    let ((mut control, exported), writing) = control(peer, stream).map_err(End::Lost)?;
+    let ((mut control, exported), writing) = ControlConnection::open(peer, stream).map_err(End::Lost)?;
     let proof = to.secret.as_ref().map(|secret| ticket::proof(secret, &exported));
     let sends = context.work.sends();
     let chunk_len_max = first.iter().map(CandidatePath::chunk_len).min().unwrap_or(0);
@@ -382,32 +225,6 @@ async fn call(
         Some(Ok(reached)) => Ok(reached),
         _ => Err(failure.into_inner()),
     }
-}
-
-/// A connection, and the secret for proofs.
-fn control(peer: PeerId, stream: ControlStream) -> Result<((ControlConnection, [u8; 32]), WriteTask), String> {
-    let exported = |label| stream.export(label).map_err(|error| error.to_string());
-    let secret = exported(anabranch_hercules::wire::seal::SECRET_LABEL)?;
-    let proof = exported(PROOF_LABEL)?;
-    let (key, address, router, path) = (stream.key(), stream.remote(), stream.router(), stream.path());
-    let (send, receive, lease) = stream.split();
-    let (writer, writing) = MessageWriter::open(send);
-    let control = ControlConnection {
-        peer,
-        key,
-        address,
-        reader: MessageReader::new(receive),
-        writer,
-        secret,
-        router,
-        path,
-        candidates: None,
-        addresses: Vec::new(),
-        chunk_len_max: 0,
-        replaced: Replaced::never(),
-        _lease: lease,
-    };
-    Ok(((control, proof), writing))
 }
 
 /// Who came with a ticket, and who is done.
@@ -536,7 +353,7 @@ async fn listen(context: &Rc<Context>, admission: Admission) {
 /// Hears what a caller wants, and does it if it may. Until then it has but a caller's place.
 async fn serve(context: &Rc<Context>, stream: ControlStream, ticket_uses: &RefCell<TicketUses>, place: Place) {
     let (key, address) = (stream.key(), stream.remote());
-    let Ok(((mut control, exported), writing)) = control(PeerId(0), stream) else { return };
+    let Ok(((mut control, exported), writing)) = ControlConnection::open(PeerId(0), stream) else { return };
     let Ok(opened) = control.reader.next_within(PRELIMINARIES_MAX).await else { return };
     let Message::Open { sends, chunk_len_max, proof } = opened else { return };
     let admitted = {

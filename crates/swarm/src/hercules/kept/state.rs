@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::super::events::{Event, Handle, PathWay, PeerId, Progress, TransferError, Waiting};
 use super::super::invitation::Invitation;
-use super::super::session::code;
+use super::super::messages::code;
 use super::{Job, Partner, Task};
 use crate::config::AddOptions;
 use crate::events::{ContentId, Event as SessionEvent, EventKind, FailureKind, News, Placed};
