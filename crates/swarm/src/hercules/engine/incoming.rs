@@ -11,8 +11,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::poll::Waker;
 use super::port::{From, Port};
+use super::told::{Measured, MeasuredPath, News, Route};
 use super::way::Way;
-use super::{Measured, MeasuredPath, News, Route};
 use crate::hercules::content::Destination;
 use crate::hercules::disk::{Disk, Done};
 use crate::hercules::events::TransferError;

@@ -4,36 +4,36 @@
 //! QUIC's, which share the sockets, are handed on; what authenticates as a transfer's is that transfer's; all else is as if it had not
 //! come.
 
+mod dispatch;
 mod incoming;
 mod outgoing;
 pub(super) mod poll;
 mod port;
 #[cfg(test)]
 mod tests;
+mod told;
 mod way;
 
 use std::collections::{BTreeMap, btree_map};
 use std::os::fd::AsRawFd;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use anabranch_hercules::wire::message::{Message, Offer};
+use anabranch_hercules::wire::message::Offer;
 use anabranch_hercules::wire::seal::Secret;
-use anabranch_hercules::{ChunkSet, congestion, hand_on};
+use anabranch_hercules::{congestion, hand_on};
 use anabranch_transport::control::Inlet;
-use anabranch_transport::datagram::{Pacer, Path, Socket};
+use anabranch_transport::datagram::{Pacer, Socket};
 use tokio::sync::mpsc::UnboundedSender;
 
 use self::incoming::Incoming;
 use self::outgoing::Outgoing;
 use self::poll::{Waker, Woken};
 use self::port::Port;
-use super::content::Destination;
+pub(super) use self::told::{Command, Id, Measured, News, Route};
+use super::content::Source;
 use super::events::TransferError;
 use super::reader::{Hashing, Store};
-use std::sync::Arc;
-
-use super::content::Source;
 
 /// Longest sleep.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -43,124 +43,6 @@ const SLEEP_MIN: Duration = Duration::from_micros(20);
 const BATCHES_PER_TURN: usize = 8;
 /// How often progress is told.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
-
-/// Which transfer: a process may send one and receive another of the same number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Id {
-    pub sends: bool,
-    pub transfer: u32,
-}
-
-/// Where a path's packets go.
-#[derive(Clone, Debug)]
-pub(super) struct Route {
-    /// Which socket.
-    pub port: usize,
-    pub path: Path,
-}
-
-/// What the network thread is told.
-pub(super) enum Command {
-    Send {
-        offer: Offer,
-        secret: Secret,
-        news: UnboundedSender<News>,
-    },
-    Receive {
-        offer: Offer,
-        secret: Secret,
-        /// Spans that seem to be there.
-        claimed: ChunkSet,
-        destination: Arc<dyn Destination>,
-        news: UnboundedSender<News>,
-    },
-    /// A path may be used. A sender's begins with its hello; where `route` is none, once the other end knocked.
-    AddPath {
-        id: Id,
-        index: u8,
-        route: Option<Route>,
-        group: Option<u32>,
-    },
-    /// Two paths of a sender share a bottleneck, and so do all that share one with either.
-    Couple {
-        id: Id,
-        one: u8,
-        other: u8,
-    },
-    /// A path of a sender shares a bottleneck with no other, as far as is known.
-    Separate {
-        id: Id,
-        index: u8,
-    },
-    /// A path goes another way.
-    Reroute {
-        id: Id,
-        index: u8,
-        route: Route,
-    },
-    Message {
-        id: Id,
-        message: Message,
-    },
-    /// The receiver takes so many bytes a second.
-    Limit {
-        transfer: u32,
-        rate_bytes: u64,
-    },
-    /// So many bytes a second are sent at most, to all together.
-    LimitAll(Option<u64>),
-    Remove {
-        id: Id,
-    },
-    Stop,
-}
-
-/// What the network thread tells, of one transfer.
-#[derive(Debug)]
-pub(super) enum News {
-    /// To be said to the other end.
-    Say(Message),
-    PathUp {
-        path: u8,
-        rtt: Duration,
-        route: Option<Route>,
-    },
-    PathDown {
-        path: u8,
-        reason: String,
-    },
-    AllPathsDown,
-    /// All paths are down, some of them only for packets as long as these.
-    Narrow,
-    /// Everything is verified, written and recorded.
-    Complete {
-        root: [u8; 32],
-        repeated_bytes: u64,
-    },
-    Room(Option<String>),
-    Progress(Measured),
-    Failed(TransferError),
-}
-
-/// How far a transfer is.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Measured {
-    pub done_bytes: u64,
-    pub verified_bytes: Option<u64>,
-    pub round: Option<u32>,
-    pub sent_packets: u64,
-    pub paths: Vec<MeasuredPath>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct MeasuredPath {
-    pub path: u8,
-    pub route: Option<Route>,
-    pub is_up: bool,
-    pub bytes: u64,
-    pub packets: Option<(u64, u64)>,
-    pub rtt: Option<Duration>,
-}
 
 /// What all transfers of the thread have in common.
 pub(super) struct Common {
@@ -383,7 +265,7 @@ impl Engine {
         let (senders, receivers) = (&mut self.senders, &mut self.receivers);
         for at in 0..self.ports.len() {
             let now = Instant::now();
-            more |= port::receive(&mut self.ports, at, now, senders, receivers);
+            more |= dispatch::receive(&mut self.ports, at, now, senders, receivers);
         }
         more
     }

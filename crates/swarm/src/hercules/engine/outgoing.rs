@@ -14,8 +14,8 @@ use anabranch_transport::datagram::{Pacer, Packet, SendErrorKind};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::port::{From, Port};
+use super::told::{Measured, MeasuredPath, News, Route};
 use super::way::Way;
-use super::{Measured, MeasuredPath, News, Route};
 use crate::hercules::content::SourceError;
 use crate::hercules::events::TransferError;
 use crate::hercules::reader::Store;

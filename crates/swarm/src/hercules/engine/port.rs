@@ -1,23 +1,17 @@
-//! One socket: what comes is told apart here.
+//! One socket: what is QUIC's and what is a transfer's is told apart here.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use anabranch_hercules::CONTROL_PACKET_MAX;
-use anabranch_hercules::wire::seal::{Head, Kind};
+use anabranch_hercules::wire::seal::Head;
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_transport::Interfaces;
 use anabranch_transport::control::Inlet;
 use anabranch_transport::datagram::{Path, Receiver, Sender, Socket};
 
-use super::Route;
-use super::incoming::Incoming;
-use super::outgoing::Outgoing;
+use super::told::Route;
 
-/// Calls before the rest has its turn.
-const CALLS_PER_TURN: usize = 8;
 /// How often it is looked which addresses the interfaces have that the user named.
 const INTERFACES_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
@@ -100,31 +94,21 @@ impl Port {
     pub(super) fn sender(&self, path: &Path) -> Option<Sender> {
         self.socket.sender(path).ok()
     }
-}
 
-/// Receives from the port `at` and hands on what came. Whether there may be more.
-pub(super) fn receive(
-    ports: &mut [Port],
-    at: usize,
-    now: Instant,
-    senders: &mut BTreeMap<u32, Outgoing>,
-    receivers: &mut BTreeMap<u32, Incoming>,
-) -> bool {
-    for _ in 0..CALLS_PER_TURN {
-        // What comes waits in the socket until the disk has taken some, for a moment. Each is asked: it may be the moment's end for it.
-        let (mut is_any_full, is_alone) = (false, receivers.len() + senders.len() == 1);
-        for receiver in receivers.values_mut() {
-            is_any_full |= !receiver.may_receive(now, is_alone);
-        }
-        if is_any_full {
-            return false;
-        }
-        let Some(Port { socket, receiver, inlet, named }) = ports.get_mut(at) else { return false };
+    /// Receives once, as the port `at`: QUIC gets what is its own, and `take` each packet that begins as a transfer's does, with its head
+    /// and where it came from. Whether there may be more.
+    pub(super) fn receive(
+        &mut self,
+        at: usize,
+        now: Instant,
+        mut take: impl FnMut(&Head, &mut [u8], &From<'_>),
+    ) -> io::Result<bool> {
+        let Self { socket, receiver, inlet, named } = self;
         let scion = socket.local_scion();
         if let Some(named) = named {
             named.look(now);
         }
-        let more = receiver.recv_each(|received, headers, packet| {
+        receiver.recv_each(|received, headers, packet| {
             let interface = named.as_ref().map_or(Some(0), |named| named.index_of(received.local));
             let Some(interface) = interface else { return };
             let from = From { port: at, from: received.from, local: received.local, interface, scion, headers };
@@ -133,42 +117,9 @@ pub(super) fn receive(
                 Some(_) => return inlet.deliver(from.remote(), [packet, &[]], || from.back()),
                 None => return,
             }
-            let Ok(fields) = Head::peek(packet) else { return };
-            match fields.kind {
-                Kind::Data => {
-                    let receiver = receivers.get_mut(&fields.transfer);
-                    if let (Some(receiver), Some((head, body))) = (receiver, packet.split_first_chunk_mut()) {
-                        receiver.on_data(head, body, now);
-                    }
-                }
-                _ if packet.len() > CONTROL_PACKET_MAX => {}
-                Kind::FromSender => {
-                    if let Some(receiver) = receivers.get_mut(&fields.transfer) {
-                        receiver.on_control(packet, &from, now);
-                    }
-                }
-                Kind::FromReceiver => {
-                    if let Some(sender) = senders.get_mut(&fields.transfer) {
-                        sender.on_control(packet, &from, now);
-                    }
-                }
+            if let Ok(head) = Head::peek(packet) {
+                take(&head, packet, &from);
             }
-        });
-        let more = match more {
-            Ok(more) => more,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-            // An error that an earlier packet's fate left on the socket.
-            Err(_) => continue,
-        };
-        for receiver in receivers.values_mut() {
-            receiver.settle_routes(ports);
-        }
-        for sender in senders.values_mut() {
-            sender.settle_routes(ports);
-        }
-        if !more {
-            return false;
-        }
+        })
     }
-    true
 }

@@ -1,5 +1,6 @@
 use std::net::UdpSocket;
 
+use anabranch_hercules::ChunkSet;
 use anabranch_hercules::wire::receipt::Receipt;
 use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Kind, SECRET_LEN, Sealer};
 use anabranch_transport::Identity;
@@ -7,7 +8,7 @@ use anabranch_transport::control::ControlEndpoint;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
-use crate::hercules::content::DestinationError;
+use crate::hercules::content::{Destination, DestinationError};
 
 struct Nowhere;
 

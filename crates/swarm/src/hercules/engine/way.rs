@@ -2,8 +2,8 @@
 
 use anabranch_transport::datagram::{Packet, SendErrorKind, Sender};
 
-use super::Route;
 use super::port::{From, Port};
+use super::told::Route;
 
 /// Where a path's packets go, and what is learned of that.
 #[derive(Default)]
