@@ -1,5 +1,6 @@
 //! What is known of a kept transfer, and what the driver's events change.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -15,7 +16,7 @@ use tokio::task::JoinSet;
 use super::super::events::{Event, Handle, PathWay, PeerId, Progress, TransferError, Waiting};
 use super::super::invitation::Invitation;
 use super::super::messages::code;
-use super::{Job, Partner, Task};
+use super::task::{Job, Partner, Task};
 use crate::config::AddOptions;
 use crate::events::{ContentId, Event as SessionEvent, EventKind, FailureKind, News, Placed};
 use crate::resources::Resources;
@@ -64,6 +65,10 @@ impl Peer {
         Some((self.progress.as_ref().map_or(kept, |progress| progress.done_bytes), total))
     }
 }
+
+/// A kept transfer that its task and its session share. All is on one thread, and nothing holds a borrow across an await.
+#[derive(Clone)]
+pub(crate) struct Kept(pub(super) Rc<RefCell<State>>);
 
 /// What is known.
 pub(super) struct State {

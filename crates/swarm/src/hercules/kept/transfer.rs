@@ -13,8 +13,7 @@ use anabranch_content::storage::StorageError;
 use anabranch_paths::{ConnId, Endpoint, PathState, PeerKey};
 use tokio::sync::Notify;
 
-use super::Kept;
-use super::state::State;
+use super::state::{Kept, State};
 use crate::events::{EventKind, News, PauseCause};
 use crate::store::disk::Reply;
 use crate::store::readers::{Deadline, Look, Readable, Readers};
