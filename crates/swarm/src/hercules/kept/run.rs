@@ -13,6 +13,7 @@ use super::super::events::{Events, Handle};
 use super::super::files::{FileSource, Folder, FolderOptions, Scan};
 use super::super::invitation::{UselessTicket, check_ticket};
 use super::super::options::{Admission, Dial, Options, Peers};
+use super::super::start::{receive, send};
 use super::state::{Ended, Kept, State};
 use super::task::{Job, Partner};
 use crate::events::{EventKind, FailureKind, News};
@@ -153,8 +154,8 @@ async fn start(kept: &Kept, notes: mpsc::Sender<String>) -> Result<(Handle, Even
     let key = options.identity.node_id();
     let peers = peers(&state, key).map_err(|reason| failed(FailureKind::Sources, reason))?;
     let begun = match source {
-        Some(source) => super::super::send(options, peers, source),
-        None => super::super::receive(options, peers, destinations(&state, notes)),
+        Some(source) => send(options, peers, source),
+        None => receive(options, peers, destinations(&state, notes)),
     };
     let (handle, events) = begun.map_err(|error| failed(FailureKind::Sources, error.to_string()))?;
     Ok((handle, events, key))
