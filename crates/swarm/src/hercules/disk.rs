@@ -13,7 +13,7 @@ use std::time::Duration;
 use anabranch_hercules::tree::{self, SPAN_LEN_MIN, SpanHasher};
 
 use super::content::{Destination, DestinationError};
-use super::engine::poll::Waker;
+use super::poll::Waker;
 
 /// Threads that write and hash: while one waits for the device, the other hashes.
 const THREADS: usize = 2;
@@ -383,7 +383,7 @@ mod tests {
     use anabranch_hercules::wire::receipt::Receipt;
 
     use super::*;
-    use crate::hercules::engine::poll;
+    use crate::hercules::poll;
 
     struct Nowhere;
 

@@ -18,6 +18,7 @@
 //! | `kept` | a transfer as one of a session's contents |
 //! | `engine` | the network thread: it owns the sockets and all cores |
 //! | `reader`, `disk` | the threads that read and hash, and hash and write |
+//! | `poll` | how these wake it |
 //!
 //! What is sent is a [`Source`]'s, where it goes is up to [`Destinations`]: files, or whatever somebody else makes of it.
 //!
@@ -51,6 +52,7 @@ mod messages;
 mod network;
 mod options;
 mod paths;
+mod poll;
 mod reader;
 mod receiving;
 mod search;

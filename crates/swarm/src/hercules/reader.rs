@@ -13,7 +13,7 @@ use anabranch_hercules::{Convoy, READ_AHEAD, Sender, SharedShelf, Shelf};
 use tokio::sync::watch;
 
 use super::content::{Source, SourceError};
-use super::engine::poll::Waker;
+use super::poll::Waker;
 
 /// Bytes that are read as one, as long as chunks are shorter.
 pub(super) const UNIT_BYTES: u64 = 1 << 20;

@@ -9,13 +9,13 @@ use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Head, Secret};
 use anabranch_hercules::{Arrived, CONTROL_PACKET_MAX, ChunkSet, Misbehaviour, Receiver, ReceiverEvent, Refused, tree};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::poll::Waker;
 use super::port::{From, Port};
 use super::told::{Measured, MeasuredPath, News, Route};
 use super::way::Way;
 use crate::hercules::content::Destination;
 use crate::hercules::disk::{Disk, Done};
 use crate::hercules::events::TransferError;
+use crate::hercules::poll::Waker;
 
 /// A path of the caller's is knocked by until it is up, and any path again where nothing comes: first after so long, then twice as long
 /// each time, up to the longest.
@@ -289,7 +289,7 @@ mod tests {
 
     use super::*;
     use crate::hercules::content::DestinationError;
-    use crate::hercules::engine::poll;
+    use crate::hercules::poll;
 
     const CHUNK_LEN: u16 = 16_384;
     const CONTENT_LEN: u64 = 16 << 20;

@@ -7,7 +7,6 @@
 mod dispatch;
 mod incoming;
 mod outgoing;
-pub(super) mod poll;
 mod port;
 #[cfg(test)]
 mod tests;
@@ -28,11 +27,11 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use self::incoming::Incoming;
 use self::outgoing::Outgoing;
-use self::poll::{Waker, Woken};
 use self::port::Port;
 pub(super) use self::told::{Command, Id, Measured, News, Route};
 use super::content::Source;
 use super::events::TransferError;
+use super::poll::{self, Waker, Woken};
 use super::reader::{Hashing, Store};
 
 /// Longest sleep.
