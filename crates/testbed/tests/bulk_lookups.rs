@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use anabranch_asnet::network::{Network, Options};
 use anabranch_asnet::topology::Topology;
-use anabranch_paths::IsdAs;
+use anabranch_hercules::wire::ticket::Ticket;
+use anabranch_paths::{Endpoint, IsdAs};
 use anabranch_testbed::hostile_daemon::{DaemonTrick, HostileDaemon};
 use anabranch_testbed::peers::{anabranch, checkout};
 use anabranch_testbed::process::Process;
@@ -40,6 +41,11 @@ struct Site {
 impl Site {
     /// In a network of these addresses, so that tests run beside each other; there are so many bytes to send.
     fn new(first: &str, len: u64) -> Self {
+        Self::listening(first, len, &[])
+    }
+
+    /// The same; the receiver listens at these addresses too.
+    fn listening(first: &str, len: u64, others: &[&str]) -> Self {
         let text = std::fs::read_to_string(checkout().join("topologies/line.toml")).unwrap();
         let topology = Topology::from_toml("line.toml", &format!("network = '{first}'\n{text}")).unwrap();
         let network = Network::start(topology, Options::default()).unwrap();
@@ -47,6 +53,7 @@ impl Site {
         must(data::make_file(&folder.path().join("content"), len, 11));
         let mut receive = command(&network, folder.path(), "receive", TO, daemon(&network, TO));
         receive.arg("-o").arg(folder.path().join("out"));
+        others.iter().for_each(|address| _ = receive.args(["--listen", address]));
         let mut receiving = must(Process::spawn("receive", &mut receive));
         let (event, _) = must(receiving.wait_event("ticket", LIMIT));
         let ticket = event["ticket"].as_str().unwrap().to_owned();
@@ -126,19 +133,35 @@ fn a_daemon_that_never_answers_at_all_holds_up_no_end() {
     is_interrupted(sending);
 }
 
-/// All the time that a lookup takes, it is told how far the transfer is: that is more often than around its ends.
 #[test]
-fn a_transfer_goes_on_while_paths_are_looked_up() {
+fn a_daemon_that_names_no_paths_holds_up_no_other_address() {
+    let mut site = Site::listening("127.157.0.0", 1 << 20, &["127.0.0.1:0"]);
+    let late: IsdAs = TO.parse().unwrap();
+    let liar = must(HostileDaemon::start(&[DaemonTrick::Late(late)], false, daemon(&site.network, FROM)));
+    // Of its own, a ticket that has an address in a SCION network has none of a loopback.
+    let mut ticket: Ticket = site.ticket.parse().unwrap();
+    let log = site.receiving.log();
+    let listening = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let own = listening.filter_map(|event| event["address"].as_str()?.parse::<Endpoint>().ok());
+    ticket.addresses.extend(own.filter(|own| own.as_ip().is_some()));
+    assert_eq!(ticket.addresses.len(), 2, "{log}");
+    let mut send = must(anabranch::command(None));
+    send.args(["send", "--json", "--sciond", &liar.address.to_string(), "--to", &ticket.to_string()]);
+    send.arg(site.folder.path().join("content")).arg("--key").arg(site.folder.path().join("key"));
+    let mut sending = must(Process::spawn("send", &mut send));
+    must(sending.wait_event("connected", LIMIT));
+    assert!(liar.is_waited_for() && liar.asked() == 1, "{}", sending.log());
+    must(sending.wait_success(LIMIT));
+    must(site.receiving.wait_success(LIMIT));
+}
+
+/// All the time that a lookup takes, who called tells how far the transfer is: that is more often than around the lookup's ends.
+fn goes_on(mut calling: Process, liar: &HostileDaemon) {
     const STEPS: usize = 5;
-    let site = Site::new("127.154.0.0", LEN);
-    // Most of the time no path is known to be good.
-    let slow = DaemonTrick::Slow { answer: Duration::from_secs(8), life: Duration::from_secs(2) };
-    let liar = must(HostileDaemon::start(&[slow], false, daemon(&site.network, FROM)));
-    let mut sending = site.send(liar.address);
-    must(sending.wait_event("started", LIMIT));
+    must(calling.wait_event("started", LIMIT));
     let (mut lookup, mut steps) = (0, BTreeSet::new());
     while steps.len() < STEPS {
-        let (event, _) = must(sending.wait_event("progress", LIMIT));
+        let (event, _) = must(calling.wait_event("progress", LIMIT));
         if liar.asked() != lookup || !liar.is_waited_for() {
             lookup = liar.asked();
             steps.clear();
@@ -146,7 +169,34 @@ fn a_transfer_goes_on_while_paths_are_looked_up() {
         }
         steps.insert(event["bytes_done"].as_u64().unwrap());
     }
-    is_interrupted(sending);
+    is_interrupted(calling);
+}
+
+/// Most of the time no path is known to be good.
+fn slow(network: &Network, isd_as: &str) -> HostileDaemon {
+    let slow = DaemonTrick::Slow { answer: Duration::from_secs(8), life: Duration::from_secs(2) };
+    must(HostileDaemon::start(&[slow], false, daemon(network, isd_as)))
+}
+
+#[test]
+fn a_sender_goes_on_while_paths_are_looked_up() {
+    let site = Site::new("127.154.0.0", LEN);
+    let liar = slow(&site.network, FROM);
+    goes_on(site.send(liar.address), &liar);
+}
+
+#[test]
+fn a_receiver_that_calls_goes_on_while_paths_are_looked_up() {
+    let site = Site::new("127.158.0.0", LEN);
+    let folder = site.folder.path();
+    let mut send = command(&site.network, folder, "send", FROM, daemon(&site.network, FROM));
+    let mut sending = must(Process::spawn("send", send.args(["--limit-up", RATE]).arg(folder.join("content"))));
+    let (event, _) = must(sending.wait_event("ticket", LIMIT));
+    let liar = slow(&site.network, TO);
+    let mut receive = must(anabranch::command(None));
+    receive.args(["receive", "--json", event["ticket"].as_str().unwrap(), "--sciond", &liar.address.to_string()]);
+    receive.arg("-o").arg(folder.join("other")).arg("--key").arg(folder.join("key"));
+    goes_on(must(Process::spawn("receive", &mut receive)), &liar);
 }
 
 #[test]
