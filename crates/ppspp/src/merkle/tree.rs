@@ -147,7 +147,7 @@ impl<S: NodeStore> Tree<S> {
         if chunk >= chunks {
             return Verdict::Wrong;
         }
-        if !self.has_peaks && Bin::peaks(chunks).any(|peak| self.nodes.get(peak).is_none()) {
+        if !self.knows_peaks(chunks) {
             let peaks = self.peaks_offered(bin, leaf, offers);
             // Size, root and peaks bind each other: whoever brought them, they hold.
             if peaks.last().is_none_or(|(bin, _)| bin.end() != chunks) {
@@ -165,7 +165,10 @@ impl<S: NodeStore> Tree<S> {
     /// their sender says of other nodes. Where they hold, `true`, what led them to known nodes is kept. Where not, any of them may all the
     /// same, and [`Tree::verify`] tells: this one does not say whose digests are missing, and leaves to it whatever is not told by one subtree.
     pub fn verify_run(&mut self, first: u64, leaves: &[u8], offered: impl Fn(Bin) -> Option<Digest>) -> bool {
-        let Some(chunks) = self.chunks.filter(|_| self.has_peaks) else { return false };
+        let Some(chunks) = self.chunks else { return false };
+        if !self.knows_peaks(chunks) {
+            return false;
+        }
         match self.climb_run(chunks, first, leaves, offered) {
             Some(rows) => {
                 rows.iter().for_each(|(first, row)| self.nodes.put_row(*first, row));
@@ -225,6 +228,11 @@ impl<S: NodeStore> Tree<S> {
             offset /= 2;
         }
         None
+    }
+
+    fn knows_peaks(&mut self, chunks: u64) -> bool {
+        self.has_peaks = self.has_peaks || Bin::peaks(chunks).all(|peak| self.nodes.get(peak).is_some());
+        self.has_peaks
     }
 
     fn prove_size(&mut self, bin: Bin, leaf: Digest, len: usize, offers: &Offers) -> Verdict {

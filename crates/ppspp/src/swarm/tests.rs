@@ -377,6 +377,56 @@ fn batches_are_as_good_as_datagrams_one_by_one() {
     }
 }
 
+/// Chunks that come together prove each other: none of their own digests is needed, which each by itself would need.
+#[test]
+fn chunks_of_a_run_prove_each_other() {
+    const CHUNKS: u64 = 3000;
+    let mut now = Instant::now();
+    let mut seeder = seeder(CHUNKS, 1, now);
+    let mut pair: [Swarm<SocketAddr>; 2] = std::array::from_fn(|_| leecher(CHUNKS, 2, now));
+    pair.iter_mut().for_each(|swarm| assert!(swarm.connect(now, &address(0))));
+    let mut channel = None;
+    while pair[0].have().end() != CHUNKS {
+        now += Duration::from_millis(10);
+        pair[0].poll(now);
+        while let Some(transmit) = pair[0].transmit() {
+            seeder.datagram(now, &address(1), &transmit.datagram);
+        }
+        seeder.poll(now);
+        while let Some(transmit) = seeder.transmit() {
+            let mut datagram = transmit.datagram;
+            channel = datagram.first_chunk::<4>().copied();
+            datagram.extend(transmit.chunk.into_iter().flat_map(|chunk| payload(chunk, CHUNKS)));
+            for swarm in &mut pair {
+                let chunks = swarm.datagram(now, &address(0), &datagram).unwrap_or_default();
+                chunks.iter().for_each(|(chunk, _)| swarm.stored(*chunk));
+            }
+        }
+    }
+    let channel = channel.expect("the seeder said something");
+    let codec = params(CHUNKS).codec(Dialect::Rfc7574);
+    let (first, mut uncles) = (1024, Vec::new());
+    seeder.tree().uncles(first, None, &mut Default::default(), &mut uncles).expect("a whole tree");
+    uncles.retain(|(bin, _)| bin.start() >= first + 8 || bin.end() <= first);
+    let datagrams: Vec<Vec<u8>> = (first..first + 8)
+        .map(|chunk| {
+            let mut datagram = channel.to_vec();
+            for (node, digest) in uncles.drain(..) {
+                codec.put_integrity(node, &digest, &mut datagram).expect("it fits");
+            }
+            let data = Message::Data { chunk, sent_us: 0, payload: &payload(chunk, CHUNKS) };
+            data.encode(&codec, &mut datagram).expect("it fits");
+            datagram
+        })
+        .collect();
+    let batch: Vec<(SocketAddr, &[u8])> = datagrams.iter().map(|datagram| (address(0), &datagram[..])).collect();
+    let mut together = Vec::new();
+    pair[0].datagrams(now, &batch, &mut together);
+    assert!(together.iter().map(|(chunk, _)| *chunk).eq(first..first + 8), "{together:?}");
+    let singly = batch.iter().filter_map(|(peer, datagram)| pair[1].datagram(now, peer, datagram)).flatten();
+    assert_eq!(singly.count(), 0);
+}
+
 /// Who was not told of the content's end proves no chunk, and is told of it again, though chunks leave all the time that are never
 /// acknowledged.
 #[test]
