@@ -1,8 +1,5 @@
 //! The tree of a file or a folder, for whoever shares it: made by hashing, or found where an earlier run left it.
 
-use std::fs::Metadata;
-use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +9,11 @@ use anabranch_content::hex;
 use anabranch_content::info::{Info, Version};
 use anabranch_ppspp::hash::{Digest, HashFunction};
 use anabranch_ppspp::link::Link;
-use anabranch_ppspp::manifest::{self, Entry, EntryKind, ManifestError};
+use anabranch_ppspp::manifest::{self, Entry, EntryKind};
 use anabranch_ppspp::merkle::{MemoryNodes, NodeStore, Sidecar, Tree};
-use anabranch_ppspp::wire::{Addressing, Dialect, Integrity, Mismatch, SwarmParams};
+use anabranch_ppspp::wire::{Addressing, Dialect, Integrity, SwarmParams};
 
+use super::error::HashError;
 use super::nodes::{FileNodes, Growing, Nodes};
 use super::open;
 use super::parts::{Part, Parts};
@@ -65,62 +63,6 @@ pub struct Folder {
 enum Place {
     File(PathBuf),
     Memory(Arc<Tree<MemoryNodes>>),
-}
-
-/// Why something cannot be shared.
-#[derive(Debug, thiserror::Error)]
-pub enum HashError {
-    /// It cannot be read.
-    #[error("cannot read {}: {source}; make it readable", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It is no file.
-    #[error("{} is neither a file nor a folder, and has no end: give a file or a folder", .0.display())]
-    NoFile(PathBuf),
-    /// There is nothing in it.
-    #[error("{} is empty: there is nothing to hash, and so nothing to name it by", .0.display())]
-    Empty(PathBuf),
-    /// Its name is not text.
-    #[error("the name of {} is not UTF-8, which a link needs: rename it", .0.display())]
-    Name(PathBuf),
-    /// Somebody writes to it.
-    #[error("{} changed while it was hashed: share it when it is complete", .0.display())]
-    Changed(PathBuf),
-    /// The folder holds what no list of files can carry.
-    #[error(transparent)]
-    Folder(Box<CreateError>),
-    /// Its list of files is one that nobody could read.
-    #[error("{} cannot be shared: {source}", path.display())]
-    Manifest {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: ManifestError,
-    },
-    /// Its tree cannot be kept.
-    #[error("cannot write the tree of hashes to {}: {source}; make room, or name another folder with XDG_CACHE_HOME", path.display())]
-    Keep {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Such a swarm cannot be.
-    #[error("no swarm can be made of it: {0}; choose another length of chunks")]
-    Params(#[from] Mismatch),
-    /// The caller asked to stop.
-    #[error("canceled")]
-    Canceled,
-}
-
-impl From<CreateError> for HashError {
-    fn from(error: CreateError) -> Self {
-        Self::Folder(error.into())
-    }
 }
 
 /// What is hashed: the parts of the content, and of a folder the list that is the first of them.
@@ -354,11 +296,6 @@ fn read<S: NodeStore>(
         done += len as u64;
         progress(done, parts.len());
     }
-}
-
-/// What of a file changes when somebody writes to it, or puts another in its place.
-pub(super) fn stamp(meta: &Metadata) -> [u64; 5] {
-    [meta.len(), meta.ino(), meta.dev(), meta.mtime() as u64, meta.mtime_nsec() as u64]
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! | `disk` | pieces of many chunks on their way to the disk; what happens where it refuses |
 //! | `open`, `finish`, `checkpoint` | files are opened and checked against the tree; everything is there; it is recorded |
 //! | [`hashed`](hash_path), `parts`, `nodes` | a tree is made of what is shared, and kept on the disk |
+//! | `error` | why something cannot be shared |
 //! | [`live`](LiveShare), `signing` | a live stream: chunks in memory instead of files; when its source signs them |
 //! | `peers`, `announce` | whom a content knows; its trackers |
 //! | `secure` | datagrams inside QUIC, between peers that prove keys |
@@ -24,6 +25,7 @@ mod announce;
 mod checkpoint;
 mod content;
 mod disk;
+mod error;
 mod finish;
 mod folder;
 mod hashed;
@@ -66,7 +68,8 @@ use anabranch_ppspp::swarm::Swarm;
 use anabranch_ppspp::wire::Integrity;
 use anabranch_transport::NodeId;
 
-pub use hashed::{CHUNK_LEN_DEFAULT, Folder, HashError, HashOptions, Hashed, hash_path, is_named_by};
+pub use error::HashError;
+pub use hashed::{CHUNK_LEN_DEFAULT, Folder, HashOptions, Hashed, hash_path, is_named_by};
 pub use hub::Ports;
 pub use live::{COPIES_MAX_DEFAULT, LIVE_CHUNK_LEN, LiveShare, SIGN_AFTER};
 pub use open::file_name;

@@ -2,9 +2,10 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::hashed::{HashError, stamp};
+use super::error::HashError;
 
 /// A file, as it was when it was found.
 #[derive(Debug)]
@@ -123,6 +124,11 @@ fn unchanged(opened: &File, file: &Part) -> Result<(), HashError> {
     let failed = |path: &Path, source| HashError::Read { path: path.into(), source };
     let meta = opened.metadata().map_err(|source| failed(&file.path, source))?;
     if stamp(&meta) == file.stamp { Ok(()) } else { Err(HashError::Changed(file.path.clone())) }
+}
+
+/// What of a file changes when somebody writes to it, or puts another in its place.
+fn stamp(meta: &Metadata) -> [u64; 5] {
+    [meta.len(), meta.ino(), meta.dev(), meta.mtime() as u64, meta.mtime_nsec() as u64]
 }
 
 #[cfg(test)]
