@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anabranch_ppspp::hash::HashFunction;
 use anabranch_ppspp::ledbat::Mode;
@@ -20,20 +20,14 @@ use anabranch_ppspp::wire::{Addressing, Dialect, Integrity, Mismatch, SwarmParam
 use super::content::Content;
 use super::nodes::Nodes;
 use super::path_table::PathAddress;
-use super::signing::{Unsigned, cut};
+use super::signing::{CHUNKS_PER_SIGNATURE, LIVE_CHUNK_LEN, Unsigned, cut};
 use crate::events::{EventKind, FailureKind};
 use crate::store::live::LiveWindow;
 
-/// Bytes of a chunk of our sources: five packets of an MPEG transport stream, so that these begin where chunks do.
-pub const LIVE_CHUNK_LEN: usize = 5 * 188;
-/// Chunks that one signature stands for.
-pub(super) const CHUNKS_PER_SIGNATURE: u64 = 16;
 /// Chunks that are kept: 29 MiB of our sources', a minute of 4 Mbit/s.
 const WINDOW_CHUNKS: u64 = 32_768;
 /// Bytes that are kept, of sources whose chunks are longer.
 const WINDOW_BYTES_MAX: usize = 32 << 20;
-/// Bytes that wait for their group's signature wait no longer than this: a slow stream is cut into shorter chunks.
-pub const SIGN_AFTER: Duration = Duration::from_millis(200);
 /// Longest chunk of others' sources that is received.
 pub(super) const CHUNK_LEN_MAX: usize = 8192;
 /// From NTP's epoch to that of Unix, seconds (RFC 5905 §6).

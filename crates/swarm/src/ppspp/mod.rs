@@ -71,8 +71,9 @@ use anabranch_transport::NodeId;
 pub use error::HashError;
 pub use hashed::{CHUNK_LEN_DEFAULT, Folder, HashOptions, Hashed, hash_path, is_named_by};
 pub use hub::Ports;
-pub use live::{COPIES_MAX_DEFAULT, LIVE_CHUNK_LEN, LiveShare, SIGN_AFTER};
+pub use live::{COPIES_MAX_DEFAULT, LiveShare};
 pub use open::file_name;
+pub use signing::{LIVE_CHUNK_LEN, SIGN_AFTER};
 
 pub(crate) use content::{Content, Handle};
 pub(crate) use hub::{Hub, serve};

@@ -1,9 +1,13 @@
 //! What a live source was given and has not signed yet: it is cut into chunks when there is a whole group of them, or when it is time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::live::{CHUNKS_PER_SIGNATURE, LIVE_CHUNK_LEN, SIGN_AFTER};
-
+/// Bytes of a chunk of our sources: five packets of an MPEG transport stream, so that these begin where chunks do.
+pub const LIVE_CHUNK_LEN: usize = 5 * 188;
+/// Chunks that one signature stands for.
+pub(super) const CHUNKS_PER_SIGNATURE: u64 = 16;
+/// Bytes that wait for their group's signature wait no longer than this: a slow stream is cut into shorter chunks.
+pub const SIGN_AFTER: Duration = Duration::from_millis(200);
 /// Chunks of a group.
 const GROUP_CHUNKS: usize = CHUNKS_PER_SIGNATURE as usize;
 /// Bytes of a group of whole chunks.
@@ -69,8 +73,6 @@ pub(super) fn cut(group: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
