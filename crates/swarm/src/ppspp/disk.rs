@@ -7,6 +7,7 @@ use anabranch_content::hash::ExpectedHash;
 use anabranch_content::storage::{Op, StorageError};
 
 use super::content::{Content, Head, Stalled};
+use super::describe::chunks_of;
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store::disk::{Outcome, SpillJob, Spilled, Verified, VerifyJob};
 use crate::store::may_pass;
@@ -92,7 +93,7 @@ impl Content {
                 self.arrived.notify_waiters();
                 self.tell(EventKind::Piece { index: piece });
                 if let Some(info) = &self.info {
-                    self.core.stored_range(super::chunks_of(info, self.link.manifest_chunks(), piece));
+                    self.core.stored_range(chunks_of(info, self.link.manifest_chunks(), piece));
                 }
                 if self.has_deadlines() {
                     self.aim();

@@ -15,8 +15,8 @@ use anabranch_ppspp::merkle::{NodeStore, Tree};
 use anabranch_ppspp::picker::Picker;
 
 use super::content::{Content, Handle, Head};
+use super::describe::{describe_folder, file_name, hashes};
 use super::nodes::Nodes;
-use super::open::{describe_folder, file_name, hashes};
 use crate::events::{EventKind, FailureKind};
 use crate::store::kept::{self, Kind};
 use crate::store::open::blocking;

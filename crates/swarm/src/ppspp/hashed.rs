@@ -13,9 +13,9 @@ use anabranch_ppspp::manifest::{self, Entry, EntryKind};
 use anabranch_ppspp::merkle::{MemoryNodes, NodeStore, Sidecar, Tree};
 use anabranch_ppspp::wire::{Addressing, Dialect, Integrity, SwarmParams};
 
+use super::describe::describe_folder;
 use super::error::HashError;
 use super::nodes::{FileNodes, Growing, Nodes};
-use super::open;
 use super::parts::{Part, Parts};
 
 /// Length of a chunk where nobody says: RFC 7574's, which fits every network.
@@ -196,7 +196,7 @@ fn find_folder(path: &Path, chunk_len: u32, filter: Option<Filter>) -> Result<Co
 /// The folder as those will read it who fetch it, its files called as they are here.
 fn described(path: &Path, link: &Link, survey: Survey, manifest: Vec<u8>) -> Result<Folder, HashError> {
     let failed = |source| HashError::Manifest { path: path.into(), source };
-    let mut info = open::describe_folder(link, &survey.name, &manifest).map_err(failed)?;
+    let mut info = describe_folder(link, &survey.name, &manifest).map_err(failed)?;
     for (file, entry) in info.files.iter_mut().zip(&survey.entries) {
         file.path = PathBuf::from(&entry.path);
     }

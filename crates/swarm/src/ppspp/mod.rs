@@ -24,6 +24,7 @@
 mod announce;
 mod checkpoint;
 mod content;
+mod describe;
 mod disk;
 mod error;
 mod finish;
@@ -48,7 +49,6 @@ mod transfer;
 mod watch;
 
 use std::collections::HashSet;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -57,7 +57,6 @@ use std::time::Instant;
 
 use anabranch_bittorrent::reach::may_link_to_peer;
 use anabranch_bittorrent::tracker::{TrackerUrl, UrlError};
-use anabranch_content::info::Info;
 use anabranch_paths::Endpoint;
 use anabranch_ppspp::binmap::Binmap;
 use anabranch_ppspp::ledbat::Mode;
@@ -68,16 +67,16 @@ use anabranch_ppspp::swarm::Swarm;
 use anabranch_ppspp::wire::Integrity;
 use anabranch_transport::NodeId;
 
+pub use describe::file_name;
 pub use error::HashError;
 pub use hashed::{CHUNK_LEN_DEFAULT, Folder, HashOptions, Hashed, hash_path, is_named_by};
 pub use hub::Ports;
 pub use live::{COPIES_MAX_DEFAULT, LiveShare};
-pub use open::file_name;
 pub use signing::{LIVE_CHUNK_LEN, SIGN_AFTER};
 
 pub(crate) use content::{Content, Handle};
+pub(crate) use describe::hashes;
 pub(crate) use hub::{Hub, serve};
-pub(crate) use open::hashes;
 pub(crate) use secure::keep_secure_time;
 
 use crate::config::AddOptions;
@@ -88,13 +87,6 @@ use checkpoint::checkpoint;
 use content::SecureContent;
 use nodes::Nodes;
 use secure::Audience;
-
-/// The chunks of a piece of a content whose files begin `front` chunks behind its own beginning.
-fn chunks_of(info: &Info, front: u64, piece: u32) -> Range<u64> {
-    let geometry = &info.geometry;
-    let first = front + geometry.piece_offset(piece) / u64::from(geometry.block_length());
-    first..first + u64::from(geometry.block_count(piece))
-}
 
 /// Where a content's tree is, beside its record.
 fn tree_path(resume_path: &Path) -> PathBuf {

@@ -5,7 +5,8 @@ use std::time::Instant;
 use anabranch_ppspp::picker::Picker;
 
 use super::Content;
-use crate::ppspp::{chunks_of, default_picker};
+use crate::ppspp::default_picker;
+use crate::ppspp::describe::chunks_of;
 use crate::store::readers::Deadline;
 
 impl Content {

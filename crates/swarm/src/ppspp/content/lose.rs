@@ -6,7 +6,8 @@ use anabranch_ppspp::binmap::Binmap;
 
 use super::Content;
 use crate::events::{EventKind, FailureKind, PauseCause};
-use crate::ppspp::{chunks_of, guarded};
+use crate::ppspp::describe::chunks_of;
+use crate::ppspp::guarded;
 use crate::store::watch::{changed_words, keep_watch};
 
 impl Content {

@@ -33,10 +33,10 @@ use anabranch_ppspp::swarm::{Swarm, Transmit};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use super::describe;
 use super::hub::Hub;
 use super::live::Live;
 use super::nodes::Nodes;
-use super::open;
 use super::path_table::PathAddress;
 use super::paths::ContentPaths;
 use super::peers::Peers;
@@ -257,7 +257,7 @@ impl Content {
 
     /// As trackers and records name it.
     pub(crate) fn hashes(&self) -> InfoHashes {
-        open::hashes(&self.link)
+        describe::hashes(&self.link)
     }
 
     /// Open channels.
