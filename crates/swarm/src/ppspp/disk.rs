@@ -8,6 +8,7 @@ use anabranch_content::storage::{Op, StorageError};
 
 use super::content::{Content, Head, Stalled};
 use super::describe::chunks_of;
+use super::nodes::tree_path;
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store::disk::{Outcome, SpillJob, Spilled, Verified, VerifyJob};
 use crate::store::may_pass;
@@ -75,7 +76,7 @@ impl Content {
                 self.resources().disk.verify(job);
             }
             Err(source) => {
-                let path = super::tree_path(resume.path());
+                let path = tree_path(resume.path());
                 let error = StorageError::new(Op::Write, &path, source);
                 self.stall(Stalled::Piece(Box::new(job)), &error);
             }

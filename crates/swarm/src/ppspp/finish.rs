@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anabranch_content::storage::{ResumeStore, Storage};
 
-use super::content::{Content, Handle};
-use super::{guarded, open};
+use super::content::{Content, Handle, guarded};
+use super::open;
 use crate::events::{EventKind, PauseCause};
 use crate::store::open::blocking;
 use crate::transfer::ControlError;

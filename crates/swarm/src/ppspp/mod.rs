@@ -49,10 +49,7 @@ mod transfer;
 mod watch;
 
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Instant;
 
 use anabranch_bittorrent::reach::may_link_to_peer;
@@ -62,7 +59,6 @@ use anabranch_ppspp::binmap::Binmap;
 use anabranch_ppspp::ledbat::Mode;
 use anabranch_ppspp::link::{Link, SecureLink};
 use anabranch_ppspp::merkle::Tree;
-use anabranch_ppspp::picker::Picker;
 use anabranch_ppspp::swarm::Swarm;
 use anabranch_ppspp::wire::Integrity;
 use anabranch_transport::NodeId;
@@ -83,23 +79,9 @@ use crate::config::AddOptions;
 use crate::events::{ContentId, EventKind, FailureKind};
 use crate::net::own_addresses::are_at_home;
 use crate::resources::Resources;
-use checkpoint::checkpoint;
-use content::SecureContent;
+use content::{SecureContent, guarded};
 use nodes::Nodes;
 use secure::Audience;
-
-/// Where a content's tree is, beside its record.
-fn tree_path(resume_path: &Path) -> PathBuf {
-    let mut path = resume_path.as_os_str().to_owned();
-    path.push(".tree");
-    path.into()
-}
-
-/// Each fetches from another place on, so that those who fetch at once have something for each other.
-fn default_picker(link: &Link, seed: u64) -> Picker {
-    let chunks = link.content_len.zip(link.params.chunk_len()).map_or(0, |(len, chunk)| len.div_ceil(chunk.into()));
-    Picker::RarestFirst(fastrand::Rng::with_seed(seed).u64(..chunks.max(1)) & !0xff)
-}
 
 /// A content that is added begins: its tasks, its peers, its trackers. `hashed`: it is shared, and this is its tree. `share`: it is a
 /// live stream, and we are its source.
@@ -212,17 +194,4 @@ fn complete(link: &Link, now: Instant) -> Swarm<path_table::PathAddress, Nodes> 
     let mut core = Swarm::new(link.params.clone(), tree, Binmap::new(), Mode::Fast, fastrand::u64(..), now);
     core.set_room(0);
     core
-}
-
-/// Runs a task of a content to its end. Where it panics the content fails and says so: nobody waits for it in vain.
-async fn guarded(content: Handle, task: impl Future<Output = ()>) {
-    let mut task = std::pin::pin!(task);
-    // What the task held goes with it: nothing half done is seen again.
-    let caught = std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {
-        Ok(poll) => poll.map(Ok),
-        Err(panic) => Poll::Ready(Err(panic)),
-    });
-    if caught.await.is_err() {
-        content.borrow_mut().panicked();
-    }
 }

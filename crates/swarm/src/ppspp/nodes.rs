@@ -19,6 +19,13 @@ const PAGE_NODES: u64 = 256;
 /// Pages of one content in memory: the ways to the root of some hundred places at once, in 2 MiB.
 const PAGES_MAX: usize = 256;
 
+/// Where a content's tree is, beside its record.
+pub(super) fn tree_path(resume_path: &Path) -> PathBuf {
+    let mut path = resume_path.as_os_str().to_owned();
+    path.push(".tree");
+    path.into()
+}
+
 /// Where a tree's nodes are.
 #[derive(Debug)]
 pub(crate) enum Nodes {

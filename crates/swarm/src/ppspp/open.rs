@@ -15,10 +15,11 @@ use anabranch_ppspp::hash::HashFunction;
 use anabranch_ppspp::link::Link;
 use anabranch_ppspp::merkle::{NodeStore, Sidecar, Tree};
 
-use super::content::{Content, Handle, Head};
+use super::content::{Content, Handle, Head, guarded};
 use super::describe::{chunks_of, describe, geometry, in_pieces_of};
-use super::nodes::{FileNodes, Nodes};
-use super::{Hashed, folder, tree_path};
+use super::folder;
+use super::hashed::Hashed;
+use super::nodes::{FileNodes, Nodes, tree_path};
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store;
 use crate::store::buffers::PieceBuffers;
@@ -40,7 +41,7 @@ pub(crate) fn begin(content: &mut Content, hashed: Option<Box<Hashed>>) {
                 return content.fail(FailureKind::Metadata, reason);
             }
             let opening = learn_and_open(this.clone());
-            return content.spawn(super::guarded(this, opening));
+            return content.spawn(guarded(this, opening));
         }
     };
     let info = match described {
@@ -51,7 +52,7 @@ pub(crate) fn begin(content: &mut Content, hashed: Option<Box<Hashed>>) {
     content.info = Some(Arc::clone(&info));
     content.tell(EventKind::Metadata { name: info.name.clone(), hashes: info.hashes });
     let opening = open(this.clone(), info, hashed);
-    content.spawn(super::guarded(this, opening));
+    content.spawn(guarded(this, opening));
 }
 
 async fn learn_and_open(content: Handle) {

@@ -11,8 +11,10 @@ use anabranch_content::info::Info;
 use anabranch_content::storage::{Storage, StorageError};
 use anabranch_paths::Endpoint;
 
-use super::content::Handle;
-use super::{checkpoint, finish, guarded, tree_path};
+use super::checkpoint::checkpoint;
+use super::content::{Handle, guarded};
+use super::finish;
+use super::nodes::tree_path;
 use crate::events::EventKind;
 use crate::store::disk::Reply;
 use crate::store::live::LiveWindow;

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use anabranch_ppspp::link::Link;
 use anabranch_ppspp::picker::Picker;
 
 use super::Content;
-use crate::ppspp::default_picker;
 use crate::ppspp::describe::chunks_of;
 use crate::store::readers::Deadline;
 
@@ -49,4 +49,10 @@ impl Content {
         self.core.set_picker(picker);
         self.core.hurry(Instant::now());
     }
+}
+
+/// Each fetches from another place on, so that those who fetch at once have something for each other.
+fn default_picker(link: &Link, seed: u64) -> Picker {
+    let chunks = link.content_len.zip(link.params.chunk_len()).map_or(0, |(len, chunk)| len.div_ceil(chunk.into()));
+    Picker::RarestFirst(fastrand::Rng::with_seed(seed).u64(..chunks.max(1)) & !0xff)
 }

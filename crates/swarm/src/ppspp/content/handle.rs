@@ -1,7 +1,9 @@
-//! How the tasks of one content share it.
+//! How the tasks of one content share it, and end.
 
 use std::cell::{Ref, RefCell, RefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
+use std::task::Poll;
 
 use super::Content;
 use crate::store::readers::Readable;
@@ -42,5 +44,25 @@ impl Handle {
     /// Changes it.
     pub(crate) fn borrow_mut(&self) -> RefMut<'_, Content> {
         self.0.borrow_mut()
+    }
+}
+
+impl Content {
+    /// This content, for a task of it.
+    pub(crate) fn this(&self) -> Option<Handle> {
+        Handle::upgrade(&self.me)
+    }
+}
+
+/// Runs a task of a content to its end. Where it panics the content fails and says so: nobody waits for it in vain.
+pub(crate) async fn guarded(content: Handle, task: impl Future<Output = ()>) {
+    let mut task = std::pin::pin!(task);
+    // What the task held goes with it: nothing half done is seen again.
+    let caught = std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    });
+    if caught.await.is_err() {
+        content.borrow_mut().panicked();
     }
 }

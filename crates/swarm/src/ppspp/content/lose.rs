@@ -4,10 +4,9 @@ use std::time::Instant;
 
 use anabranch_ppspp::binmap::Binmap;
 
-use super::Content;
+use super::{Content, guarded};
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::ppspp::describe::chunks_of;
-use crate::ppspp::guarded;
 use crate::store::watch::{changed_words, keep_watch};
 
 impl Content {

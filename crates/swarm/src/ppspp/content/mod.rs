@@ -13,7 +13,7 @@ mod send;
 mod tests;
 mod time;
 
-pub(crate) use handle::Handle;
+pub(crate) use handle::{Handle, guarded};
 pub(super) use head::Head;
 pub(super) use secure::SecureContent;
 pub(crate) use time::keep_time;
@@ -231,11 +231,6 @@ impl Content {
     /// The sockets.
     pub(crate) fn hub(&self) -> &Hub {
         &self.hub
-    }
-
-    /// This content, for a task of it.
-    pub(crate) fn this(&self) -> Option<Handle> {
-        Handle::upgrade(&self.me)
     }
 
     /// Runs a task of this content: it ends with the content.
