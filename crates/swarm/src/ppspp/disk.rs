@@ -6,8 +6,9 @@ use std::time::Instant;
 use anabranch_content::hash::ExpectedHash;
 use anabranch_content::storage::{Op, StorageError};
 
-use super::content::{Content, Head, Stalled};
+use super::content::{Content, Stalled};
 use super::describe::chunks_of;
+use super::head::Head;
 use super::nodes::tree_path;
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store::disk::{Outcome, SpillJob, Spilled, Verified, VerifyJob};

@@ -14,8 +14,9 @@ use anabranch_ppspp::link::Link;
 use anabranch_ppspp::merkle::{NodeStore, Tree};
 use anabranch_ppspp::picker::Picker;
 
-use super::content::{Content, Handle, Head};
+use super::content::{Content, Handle};
 use super::describe::{describe_folder, file_name, hashes};
+use super::head::Head;
 use super::nodes::Nodes;
 use crate::events::{EventKind, FailureKind};
 use crate::store::kept::{self, Kind};

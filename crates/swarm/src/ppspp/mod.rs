@@ -30,6 +30,7 @@ mod error;
 mod finish;
 mod folder;
 mod hashed;
+mod head;
 mod hub;
 mod live;
 mod nodes;

@@ -15,10 +15,11 @@ use anabranch_ppspp::hash::HashFunction;
 use anabranch_ppspp::link::Link;
 use anabranch_ppspp::merkle::{NodeStore, Sidecar, Tree};
 
-use super::content::{Content, Handle, Head, guarded};
+use super::content::{Content, Handle, guarded};
 use super::describe::{chunks_of, describe, geometry, in_pieces_of};
 use super::folder;
 use super::hashed::Hashed;
+use super::head::Head;
 use super::nodes::{FileNodes, Nodes, tree_path};
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store;

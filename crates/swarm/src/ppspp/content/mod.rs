@@ -3,7 +3,6 @@
 mod channels;
 mod deadlines;
 mod handle;
-mod head;
 mod lifecycle;
 mod lose;
 mod receive;
@@ -14,7 +13,6 @@ mod tests;
 mod time;
 
 pub(crate) use handle::{Handle, guarded};
-pub(super) use head::Head;
 pub(super) use secure::SecureContent;
 pub(crate) use time::keep_time;
 
@@ -34,6 +32,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::describe;
+use super::head::Head;
 use super::hub::Hub;
 use super::live::Live;
 use super::nodes::Nodes;
@@ -253,6 +252,11 @@ impl Content {
     /// As trackers and records name it.
     pub(crate) fn hashes(&self) -> InfoHashes {
         describe::hashes(&self.link)
+    }
+
+    /// Chunks in front of the first file's.
+    pub(super) fn front(&self) -> u64 {
+        self.link.manifest_chunks()
     }
 
     /// Open channels.

@@ -129,6 +129,24 @@ impl Content {
         self.count_down(piece, 1);
     }
 
+    /// A verified chunk of the list of files.
+    pub(super) fn keep_head(&mut self, chunk: u64, payload: &[u8]) {
+        if self.info.is_some() {
+            // What came twice is there.
+            return;
+        }
+        // Whether the list is kept from an earlier run is being looked up: where it is not, the chunk is fetched again.
+        let Some(head) = &mut self.head else { return self.core.store_failed(chunk) };
+        if !head.put(chunk, payload) {
+            return self.core.store_failed(chunk);
+        }
+        let is_whole = head.missing() == 0;
+        self.core.stored(chunk);
+        if is_whole {
+            self.arrived.notify_waiters();
+        }
+    }
+
     /// A chunk that holds is not as long as the link's length has it be. That the last one alone can be; it would be fetched for ever.
     fn contradicted(&mut self, chunk: u64, len: usize) {
         let told = self.link.content_len.unwrap_or(0);

@@ -194,6 +194,13 @@ impl Content {
         }
     }
 
+    /// Puts chunks of the list behind what is in the scratch, as [`Content::read`] does those of files.
+    fn read_head(&mut self, chunks: std::ops::Range<u64>) -> Option<usize> {
+        let start = self.scratch.len();
+        self.scratch.extend_from_slice(self.head.as_ref()?.get(chunks)?);
+        Some(start)
+    }
+
     /// The chunk cannot be read, or is not what was verified.
     fn cannot_read(&mut self, chunk: u64, error: &StorageError) {
         let Some(storage) = self.storage.clone() else { return };

@@ -6,11 +6,9 @@ use std::ops::Range;
 use anabranch_ppspp::binmap::Binmap;
 use anabranch_ppspp::link::Link;
 
-use super::Content;
-
 /// The chunks of a folder's manifest.
 #[derive(Debug)]
-pub(in super::super) struct Head {
+pub(super) struct Head {
     /// All of its chunks; zeros where one is missing.
     bytes: Vec<u8>,
     chunk_len: usize,
@@ -21,13 +19,13 @@ pub(in super::super) struct Head {
 
 impl Head {
     /// That of a link, before anything of it is known; `None` where the link is of a file.
-    pub(in super::super) fn of(link: &Link) -> Option<Self> {
+    pub(super) fn of(link: &Link) -> Option<Self> {
         let (len, chunk_len) = (link.manifest_len? as usize, link.params.chunk_len()? as usize);
         Some(Self { bytes: vec![0; len.next_multiple_of(chunk_len)], chunk_len, len, have: Binmap::new() })
     }
 
     /// The same with all its bytes, with what fills the last chunk or without.
-    pub(in super::super) fn whole(link: &Link, bytes: &[u8]) -> Option<Self> {
+    pub(super) fn whole(link: &Link, bytes: &[u8]) -> Option<Self> {
         let mut head = Self::of(link).filter(|head| (head.len..=head.bytes.len()).contains(&bytes.len()))?;
         head.bytes[..bytes.len()].copy_from_slice(bytes);
         head.have = Binmap::full(head.chunk_count());
@@ -39,33 +37,33 @@ impl Head {
     }
 
     /// Chunks that are not there yet.
-    pub(in super::super) fn missing(&self) -> u64 {
+    pub(super) fn missing(&self) -> u64 {
         self.chunk_count() - self.have.count()
     }
 
     /// What is there of it.
-    pub(in super::super) fn have(&self) -> &Binmap {
+    pub(super) fn have(&self) -> &Binmap {
         &self.have
     }
 
     /// All chunks, one behind the other.
-    pub(in super::super) fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// The manifest, once all of it is there.
-    pub(in super::super) fn manifest(&self) -> Option<&[u8]> {
+    pub(super) fn manifest(&self) -> Option<&[u8]> {
         (self.missing() == 0).then_some(&self.bytes[..self.len])
     }
 
     /// Chunks that are there, one behind the other.
-    fn get(&self, chunks: Range<u64>) -> Option<&[u8]> {
+    pub(super) fn get(&self, chunks: Range<u64>) -> Option<&[u8]> {
         let is_there = self.have.next_clear(chunks.start) >= chunks.end && chunks.end <= self.chunk_count();
         is_there.then(|| &self.bytes[chunks.start as usize * self.chunk_len..chunks.end as usize * self.chunk_len])
     }
 
     /// A chunk that holds. `false` where it has not the length that all of them have.
-    fn put(&mut self, chunk: u64, payload: &[u8]) -> bool {
+    pub(super) fn put(&mut self, chunk: u64, payload: &[u8]) -> bool {
         let at = chunk as usize * self.chunk_len;
         let Some(place) = self.bytes.get_mut(at..at + self.chunk_len).filter(|place| place.len() == payload.len())
         else {
@@ -74,38 +72,6 @@ impl Head {
         place.copy_from_slice(payload);
         self.have.insert_range(chunk..chunk + 1);
         true
-    }
-}
-
-impl Content {
-    /// Chunks in front of the first file's.
-    pub(in super::super) fn front(&self) -> u64 {
-        self.link.manifest_chunks()
-    }
-
-    /// A verified chunk of the list of files.
-    pub(super) fn keep_head(&mut self, chunk: u64, payload: &[u8]) {
-        if self.info.is_some() {
-            // What came twice is there.
-            return;
-        }
-        // Whether the list is kept from an earlier run is being looked up: where it is not, the chunk is fetched again.
-        let Some(head) = &mut self.head else { return self.core.store_failed(chunk) };
-        if !head.put(chunk, payload) {
-            return self.core.store_failed(chunk);
-        }
-        let is_whole = head.missing() == 0;
-        self.core.stored(chunk);
-        if is_whole {
-            self.arrived.notify_waiters();
-        }
-    }
-
-    /// Puts chunks of the list behind what is in the scratch, as [`Content::read`] does those of files.
-    pub(super) fn read_head(&mut self, chunks: Range<u64>) -> Option<usize> {
-        let start = self.scratch.len();
-        self.scratch.extend_from_slice(self.head.as_ref()?.get(chunks)?);
-        Some(start)
     }
 }
 
