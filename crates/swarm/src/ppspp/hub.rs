@@ -20,9 +20,10 @@ use anabranch_transport::datagram::{Packet, PathKey, Receiver, Socket};
 use anabranch_transport::secure::is_quic;
 use tokio::io::unix::AsyncFd;
 
+use super::audience::Audience;
 use super::content::{Content, Handle};
 use super::path_table::{PathAddress, PathTable, TooLong};
-use super::secure::{Audience, Secure};
+use super::secure::Secure;
 use crate::events::ContentId;
 use crate::net::scion::ScionNet;
 use crate::net::uplinks::Uplinks;

@@ -22,6 +22,7 @@
 //! brought to the tree's file before it is recorded; so what was recorded once is never fetched again.
 
 mod announce;
+mod audience;
 mod checkpoint;
 mod content;
 mod describe;
@@ -58,11 +59,10 @@ use anabranch_bittorrent::tracker::{TrackerUrl, UrlError};
 use anabranch_paths::Endpoint;
 use anabranch_ppspp::binmap::Binmap;
 use anabranch_ppspp::ledbat::Mode;
-use anabranch_ppspp::link::{Link, SecureLink};
+use anabranch_ppspp::link::Link;
 use anabranch_ppspp::merkle::Tree;
 use anabranch_ppspp::swarm::Swarm;
 use anabranch_ppspp::wire::Integrity;
-use anabranch_transport::NodeId;
 
 pub use describe::file_name;
 pub use error::HashError;
@@ -80,9 +80,9 @@ use crate::config::AddOptions;
 use crate::events::{ContentId, EventKind, FailureKind};
 use crate::net::own_addresses::are_at_home;
 use crate::resources::Resources;
-use content::{SecureContent, guarded};
+use audience::{Audience, SecureContent};
+use content::guarded;
 use nodes::Nodes;
-use secure::Audience;
 
 /// A content that is added begins: its tasks, its peers, its trackers. `hashed`: it is shared, and this is its tree. `share`: it is a
 /// live stream, and we are its source.
@@ -115,7 +115,7 @@ pub(crate) fn begin(
     let is_known = link.content_len.is_some();
     let named_by_link = link.peers.iter().filter_map(|peer| peer.parse().ok()).collect();
     let is_ours = hashed.is_some() || is_source;
-    let audience = link.secure.as_ref().map(|secure| audience(secure, &options, resources, is_ours)).transpose();
+    let audience = link.secure.as_ref().map(|secure| Audience::of(secure, &options, resources, is_ours)).transpose();
     let mut content = Content::new(id, link, core, options, (Rc::clone(resources), Rc::clone(hub)));
     content.live = live;
     let (audience, unfit) = audience.map_or_else(|reason| (None, Some(reason)), |audience| (audience, None));
@@ -164,25 +164,6 @@ pub(crate) fn begin(
     }
     drop(state);
     content
-}
-
-/// With whom a secure content deals. Whoever shares it lets in those whom the user allows; whoever fetches it, the link's maker too, and of
-/// a private one nobody else.
-fn audience(
-    link: &SecureLink,
-    options: &AddOptions,
-    resources: &Resources,
-    is_ours: bool,
-) -> Result<Audience, &'static str> {
-    let key: NodeId =
-        link.key.parse().map_err(|_| "the link's key is none that anybody can prove: copy the link again, whole")?;
-    let own =
-        resources.config.secure_identity.as_ref().ok_or("this session has no key to prove to the link's peers")?;
-    let allowed = options.allowed.as_ref().or(resources.config.scion.as_ref().and_then(|scion| scion.allowed.as_ref()));
-    let is_closed = allowed.is_some() || (link.is_private && !is_ours);
-    let others = allowed.into_iter().flatten().copied();
-    let admitted = is_closed.then(|| others.chain([key, own.node_id()]).collect());
-    Ok(Audience { key, admitted })
 }
 
 /// The core of a complete content.

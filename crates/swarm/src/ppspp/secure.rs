@@ -32,22 +32,6 @@ const FULL_PAUSE: Duration = Duration::from_millis(1);
 /// What a chunk's datagram has beside the chunk and digests: channel, type, range and time.
 const CHUNK_HEAD_LEN: usize = 64;
 
-/// With whom a secure content deals.
-#[derive(Debug)]
-pub(crate) struct Audience {
-    /// The key of whoever the link names.
-    pub key: NodeId,
-    /// Whose keys are admitted; `None`: everybody's.
-    pub admitted: Option<HashSet<NodeId>>,
-}
-
-impl Audience {
-    /// Whether it deals with whoever has this key.
-    pub(super) fn admits(&self, key: &NodeId) -> bool {
-        self.admitted.as_ref().is_none_or(|admitted| admitted.contains(key))
-    }
-}
-
 /// All connections.
 #[derive(Default)]
 pub(super) struct Secure {

@@ -13,7 +13,6 @@ mod tests;
 mod time;
 
 pub(crate) use handle::{Handle, guarded};
-pub(super) use secure::SecureContent;
 pub(crate) use time::keep_time;
 
 use std::cell::RefCell;
@@ -31,6 +30,7 @@ use anabranch_ppspp::swarm::{Swarm, Transmit};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use super::audience::SecureContent;
 use super::describe;
 use super::head::Head;
 use super::hub::Hub;

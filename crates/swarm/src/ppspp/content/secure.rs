@@ -1,37 +1,16 @@
 //! A secure content's peers: whoever is dialled has to prove a key first, and the one that is expected there.
 
-use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Instant;
 
-use anabranch_paths::Endpoint;
 use anabranch_paths::manager::EndCause;
 use anabranch_transport::NodeId;
 use anabranch_transport::secure::SecureClose;
 
 use super::Content;
 use crate::events::EventKind;
+use crate::ppspp::audience::Audience;
 use crate::ppspp::path_table::PathAddress;
-use crate::ppspp::secure::Audience;
-
-/// What a content has of it.
-pub(in super::super) struct SecureContent {
-    /// With whom it deals.
-    audience: Rc<Audience>,
-    /// Those that the link names, who have its key.
-    pinned: HashSet<Endpoint>,
-    /// Ways whose other end has not proven a key yet.
-    calling: HashSet<PathAddress>,
-    /// Why channels are about to end, and whether that is final.
-    reasons: HashMap<PathAddress, (String, bool)>,
-}
-
-impl SecureContent {
-    /// Of a content that knows nobody yet.
-    pub(in super::super) fn new(audience: Audience, pinned: HashSet<Endpoint>) -> Self {
-        Self { audience: Rc::new(audience), pinned, calling: HashSet::new(), reasons: HashMap::new() }
-    }
-}
 
 impl Content {
     /// With whom it deals, where it is secure.
