@@ -28,8 +28,6 @@ use crate::store::live::LiveWindow;
 const WINDOW_CHUNKS: u64 = 32_768;
 /// Bytes that are kept, of sources whose chunks are longer.
 const WINDOW_BYTES_MAX: usize = 32 << 20;
-/// Longest chunk of others' sources that is received.
-pub(super) const CHUNK_LEN_MAX: usize = 8192;
 /// From NTP's epoch to that of Unix, seconds (RFC 5905 §6).
 const NTP_UNIX_S: u64 = 2_208_988_800;
 

@@ -43,7 +43,6 @@ mod peers;
 mod progress;
 mod rates;
 mod reading;
-mod secure;
 mod signing;
 #[cfg(test)]
 mod tests;
@@ -73,8 +72,7 @@ pub use signing::{LIVE_CHUNK_LEN, SIGN_AFTER};
 
 pub(crate) use content::{Content, Handle};
 pub(crate) use describe::hashes;
-pub(crate) use hub::{Hub, serve};
-pub(crate) use secure::keep_secure_time;
+pub(crate) use hub::{Hub, keep_secure_time, serve};
 
 use crate::config::AddOptions;
 use crate::events::{ContentId, EventKind, FailureKind};
@@ -121,8 +119,8 @@ pub(crate) fn begin(
     let (audience, unfit) = audience.map_or_else(|reason| (None, Some(reason)), |audience| (audience, None));
     content.secure = audience.map(|audience| SecureContent::new(audience, named_by_link));
     let content = Handle::new(content);
-    hub.insert(id, &content);
     let mut state = content.borrow_mut();
+    hub.insert(id, &state.link.params, state.audience(), content.recipient());
     if state.live.is_some() {
         state.peers.set_live();
     }

@@ -6,6 +6,7 @@ use std::rc::{Rc, Weak};
 use std::task::Poll;
 
 use super::Content;
+use crate::ppspp::hub::Recipient;
 use crate::store::readers::Readable;
 
 /// A content that its tasks share. All tasks run on one thread, and none holds a borrow across an await.
@@ -21,19 +22,14 @@ impl Handle {
         }))
     }
 
-    /// The content, where it is still there.
-    pub(crate) fn upgrade(weak: &Weak<RefCell<Content>>) -> Option<Self> {
-        weak.upgrade().map(Self)
-    }
-
     /// For those who read it.
     pub(crate) fn readable(&self) -> Rc<RefCell<dyn Readable>> {
         Rc::clone(&self.0) as _
     }
 
-    /// For whoever does not keep it.
-    pub(crate) fn downgrade(&self) -> Weak<RefCell<Content>> {
-        Rc::downgrade(&self.0)
+    /// For the sockets, which do not keep it.
+    pub(crate) fn recipient(&self) -> Weak<RefCell<dyn Recipient>> {
+        Rc::downgrade(&self.0) as _
     }
 
     /// Looks in.
@@ -50,7 +46,7 @@ impl Handle {
 impl Content {
     /// This content, for a task of it.
     pub(crate) fn this(&self) -> Option<Handle> {
-        Handle::upgrade(&self.me)
+        self.me.upgrade().map(Handle)
     }
 }
 

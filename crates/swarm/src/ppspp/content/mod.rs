@@ -27,13 +27,14 @@ use anabranch_content::info::{Info, InfoHashes};
 use anabranch_content::storage::{ResumeStore, Storage};
 use anabranch_ppspp::link::Link;
 use anabranch_ppspp::swarm::{Swarm, Transmit};
+use anabranch_transport::NodeId;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::audience::SecureContent;
 use super::describe;
 use super::head::Head;
-use super::hub::Hub;
+use super::hub::{Hub, Recipient};
 use super::live::Live;
 use super::nodes::Nodes;
 use super::path_table::PathAddress;
@@ -267,5 +268,23 @@ impl Content {
     /// Whether disk threads have something of it.
     pub(crate) fn is_busy(&self) -> bool {
         self.store.verifying > 0 || self.store.spilling > 0
+    }
+}
+
+impl Recipient for Content {
+    fn received(&mut self, datagrams: &[(PathAddress, &[u8])], now: Instant) {
+        Self::received(self, datagrams, now);
+    }
+
+    fn is_calling(&self, way: &PathAddress) -> bool {
+        Self::is_calling(self, way)
+    }
+
+    fn secured(&mut self, way: &PathAddress, key: NodeId, now: Instant) {
+        Self::secured(self, way, key, now);
+    }
+
+    fn unsecured(&mut self, way: &PathAddress, reason: &str, is_final: bool, now: Instant) {
+        Self::unsecured(self, way, reason, is_final, now);
     }
 }

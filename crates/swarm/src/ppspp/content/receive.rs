@@ -11,7 +11,7 @@ use crate::store::buffers::NoPlace;
 
 impl Content {
     /// Datagrams came.
-    pub(crate) fn received(&mut self, datagrams: &[(PathAddress, &[u8])], now: Instant) {
+    pub(super) fn received(&mut self, datagrams: &[(PathAddress, &[u8])], now: Instant) {
         if self.stopping {
             return;
         }

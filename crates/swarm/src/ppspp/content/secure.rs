@@ -29,7 +29,7 @@ impl Content {
     }
 
     /// Whether it waits for whoever is at the end of the way.
-    pub(in super::super) fn is_calling(&self, way: &PathAddress) -> bool {
+    pub(super) fn is_calling(&self, way: &PathAddress) -> bool {
         self.secure.as_ref().is_some_and(|secure| secure.calling.contains(way))
     }
 
@@ -53,7 +53,7 @@ impl Content {
     }
 
     /// Whoever is at the end of the way proved its key.
-    pub(in super::super) fn secured(&mut self, way: &PathAddress, key: NodeId, now: Instant) {
+    pub(super) fn secured(&mut self, way: &PathAddress, key: NodeId, now: Instant) {
         if !self.secure.as_mut().is_some_and(|secure| secure.calling.remove(way)) {
             return;
         }
@@ -68,7 +68,7 @@ impl Content {
     }
 
     /// The connection ended, or did not come about.
-    pub(in super::super) fn unsecured(&mut self, way: &PathAddress, reason: &str, is_final: bool, now: Instant) {
+    pub(super) fn unsecured(&mut self, way: &PathAddress, reason: &str, is_final: bool, now: Instant) {
         let Some(secure) = &mut self.secure else { return };
         if secure.calling.remove(way) {
             self.not_reached(way, reason, is_final, now);

@@ -1,4 +1,4 @@
-//! Secure contents: their datagrams travel inside QUIC, between ends that prove keys ([`SecureDatagrams`]). The hub's part of that.
+//! Secure contents: their datagrams travel inside QUIC, between ends that prove keys ([`SecureDatagrams`]).
 //!
 //! The same sockets serve both: a channel's number that we choose lacks the bit that each of QUIC's packets has. A connection of QUIC is
 //! of one way, as a channel is, and ends with the last channel over it. Plain datagrams to a secure content are nobody's, and so are those
@@ -18,10 +18,9 @@ use anabranch_transport::{Identity, NodeId};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::content::Handle;
-use super::hub::Hub;
-use super::path_table::{PathAddress, TooLong};
+use super::{Hub, Recipient};
 use crate::events::ContentId;
+use crate::ppspp::path_table::{PathAddress, TooLong};
 
 /// What both ends have to speak (ALPN): RFC 7574's datagrams, one in each of RFC 9221's.
 const PROTOCOL: &[u8] = b"anabranch-ppspp/1";
@@ -92,7 +91,7 @@ impl Hub {
     }
 
     /// Calls whoever is at the end of the way. The content is told what becomes of it; `false`: there is no place for it.
-    pub(super) fn call(&self, way: &PathAddress, now: Instant) -> bool {
+    pub(crate) fn call(&self, way: &PathAddress, now: Instant) -> bool {
         let called = self.with_secure(|state| {
             let is_under_way = state.calling.contains(&way.number());
             let called = is_under_way || state.datagrams.call(now, way.number(), self.packet_lens(way));
@@ -106,12 +105,12 @@ impl Hub {
     }
 
     /// The key that was proven over the way, and admitted.
-    pub(super) fn key_of(&self, way: &PathAddress) -> Option<NodeId> {
+    pub(crate) fn key_of(&self, way: &PathAddress) -> Option<NodeId> {
         self.with_secure(|state| state.datagrams.key_of(way.number())).flatten()
     }
 
     /// Whoever is there is not who was called.
-    pub(super) fn hang_up(&self, way: &PathAddress, why: SecureClose, now: Instant) {
+    pub(crate) fn hang_up(&self, way: &PathAddress, why: SecureClose, now: Instant) {
         self.with_secure(|state| {
             if !state.channels.contains_key(&way.number()) {
                 state.datagrams.close_way(now, way.number(), why);
@@ -121,7 +120,7 @@ impl Hub {
     }
 
     /// A channel is over this way.
-    pub(super) fn hold(&self, way: &PathAddress) {
+    pub(crate) fn hold(&self, way: &PathAddress) {
         self.paths_mut().hold(way);
         if way.is_secure() {
             self.with_secure(|state| {
@@ -132,7 +131,7 @@ impl Hub {
     }
 
     /// A channel that was over this way is gone, and with the last one its connection.
-    pub(super) fn let_go(&self, way: &PathAddress) {
+    pub(crate) fn let_go(&self, way: &PathAddress) {
         if way.is_secure() {
             let now = Instant::now();
             self.with_secure(|state| {
@@ -217,7 +216,7 @@ impl Hub {
     /// Somebody proved a key: whom we called, or who calls.
     fn opened(&self, conn: SecureConn, number: u32, key: NodeId, now: Instant) {
         let way = self.paths().way(number).map(|way| way.secured());
-        let wanting: Vec<Handle> = way.map_or(Vec::new(), |way| {
+        let wanting: Vec<Rc<RefCell<dyn Recipient>>> = way.map_or(Vec::new(), |way| {
             self.contents().into_iter().filter(|content| content.borrow().is_calling(&way)).collect()
         });
         let is_admitted = !wanting.is_empty() || self.admits(&key);

@@ -3,6 +3,10 @@
 //! Whose a datagram is, its channel's number says, which we chose; one that opens a channel names its swarm. What is neither is
 //! nothing, and nothing is remembered of it.
 
+mod secure;
+
+pub(crate) use secure::keep_secure_time;
+
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::HashMap;
 use std::io;
@@ -14,22 +18,23 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::ip_filter::IpFilter;
 use anabranch_paths::ScionAddr;
-use anabranch_ppspp::wire::{ChannelId, Opening, split_channel};
+use anabranch_ppspp::wire::{ChannelId, Opening, SwarmParams, split_channel};
 use anabranch_transport::NodeId;
 use anabranch_transport::datagram::{Packet, PathKey, Receiver, Socket};
 use anabranch_transport::secure::is_quic;
 use tokio::io::unix::AsyncFd;
 
 use super::audience::Audience;
-use super::content::{Content, Handle};
 use super::path_table::{PathAddress, PathTable, TooLong};
-use super::secure::Secure;
 use crate::events::ContentId;
 use crate::net::scion::ScionNet;
 use crate::net::uplinks::Uplinks;
+use secure::Secure;
 
 /// Batches that one socket may take in before other tasks have their turn.
 const BATCHES_A_TURN: usize = 4;
+/// Longest chunk of others' live sources that is received.
+const CHUNK_LEN_MAX: usize = 8192;
 /// What a datagram has beside its chunk: a handshake with the longest identifier, or digests of every layer.
 const BESIDE_CHUNK_LEN: usize = 2600;
 /// Pause after an error of the socket, so that one that persists does not spin.
@@ -44,6 +49,21 @@ pub struct Ports {
     pub scion: Option<u16>,
 }
 
+/// A content, as the sockets know it.
+pub(crate) trait Recipient {
+    /// Datagrams came, each by its way.
+    fn received(&mut self, datagrams: &[(PathAddress, &[u8])], now: Instant);
+
+    /// Whether it waits for whoever is at the end of the way to prove a key.
+    fn is_calling(&self, way: &PathAddress) -> bool;
+
+    /// Whoever is at the end of the way proved its key.
+    fn secured(&mut self, way: &PathAddress, key: NodeId, now: Instant);
+
+    /// The connection over the way ended, or did not come about.
+    fn unsecured(&mut self, way: &PathAddress, reason: &str, is_final: bool, now: Instant);
+}
+
 /// The sockets, and who is reached through them.
 #[derive(Default)]
 pub(crate) struct Hub {
@@ -55,12 +75,12 @@ pub(crate) struct Hub {
     contents: RefCell<HashMap<ContentId, Entry>>,
     /// Longest chunk of all contents that there were.
     chunk_len: Cell<usize>,
-    pub(super) secure: Secure,
+    secure: Secure,
 }
 
 /// A content, and with whom it deals where it is secure.
 struct Entry {
-    content: Weak<RefCell<Content>>,
+    content: Weak<RefCell<dyn Recipient>>,
     audience: Option<Rc<Audience>>,
 }
 
@@ -131,18 +151,22 @@ impl Hub {
         self.paths.borrow_mut()
     }
 
-    /// A content comes. `false` where its swarm is there already.
-    pub(crate) fn insert(&self, id: ContentId, content: &Handle) -> bool {
-        let state = content.borrow();
-        let swarm_id: Box<[u8]> = state.link.params.swarm_id().into();
+    /// A content comes, of the swarm that `params` are of; where it is secure, with whom it deals. `false` where its swarm is there already.
+    pub(crate) fn insert(
+        &self,
+        id: ContentId,
+        params: &SwarmParams,
+        audience: Option<Rc<Audience>>,
+        content: Weak<RefCell<dyn Recipient>>,
+    ) -> bool {
+        let swarm_id: Box<[u8]> = params.swarm_id().into();
         if self.by_swarm.borrow().contains_key(&swarm_id) {
             return false;
         }
-        let chunk_len = state.link.params.chunk_len().map_or(super::live::CHUNK_LEN_MAX, |len| len as usize);
+        let chunk_len = params.chunk_len().map_or(CHUNK_LEN_MAX, |len| len as usize);
         self.chunk_len.set(self.chunk_len.get().max(chunk_len));
         self.by_swarm.borrow_mut().insert(swarm_id, id);
-        let entry = Entry { content: content.downgrade(), audience: state.audience() };
-        self.contents.borrow_mut().insert(id, entry);
+        self.contents.borrow_mut().insert(id, Entry { content, audience });
         true
     }
 
@@ -179,25 +203,25 @@ impl Hub {
         self.paths.borrow_mut().send(way, packets)
     }
 
-    pub(super) fn content(&self, id: ContentId) -> Option<Handle> {
-        Handle::upgrade(&self.contents.borrow().get(&id)?.content)
+    fn content(&self, id: ContentId) -> Option<Rc<RefCell<dyn Recipient>>> {
+        self.contents.borrow().get(&id)?.content.upgrade()
     }
 
     /// All contents that are secure.
-    pub(super) fn contents(&self) -> Vec<Handle> {
+    fn contents(&self) -> Vec<Rc<RefCell<dyn Recipient>>> {
         let contents = self.contents.borrow();
         let secure = contents.values().filter(|entry| entry.audience.is_some());
-        secure.filter_map(|entry| Handle::upgrade(&entry.content)).collect()
+        secure.filter_map(|entry| entry.content.upgrade()).collect()
     }
 
     /// Whether any content deals with whoever has this key.
-    pub(super) fn admits(&self, key: &NodeId) -> bool {
+    fn admits(&self, key: &NodeId) -> bool {
         let contents = self.contents.borrow();
         contents.values().filter_map(|entry| entry.audience.as_ref()).any(|audience| audience.admits(key))
     }
 
     /// Whose datagram this is, which is from whoever has the `key` if it was inside QUIC.
-    pub(super) fn whose(&self, datagram: &[u8], key: Option<&NodeId>) -> Option<ContentId> {
+    fn whose(&self, datagram: &[u8], key: Option<&NodeId>) -> Option<ContentId> {
         let (channel, messages) = split_channel(datagram)?;
         let id = match channel {
             0 => {
