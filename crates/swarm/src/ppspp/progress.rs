@@ -125,7 +125,7 @@ impl Content {
             is_any_serving |= peer.is_wanted && !peer.chokes_us;
         }
         Sources {
-            is_waiting: !self.live.as_ref().is_some_and(|live| live.is_source() || live.is_ended())
+            is_waiting: !self.live.as_ref().is_some_and(|live| live.is_source || live.is_ended())
                 && !is_opening
                 && !self.is_finished
                 && !self.is_held()

@@ -4,6 +4,7 @@ mod channels;
 mod deadlines;
 mod handle;
 mod lifecycle;
+mod live;
 mod lose;
 mod receive;
 mod secure;
