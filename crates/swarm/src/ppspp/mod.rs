@@ -152,7 +152,7 @@ pub(crate) fn begin(
     let trackers: Vec<TrackerUrl> = urls.iter().filter_map(parse).collect();
     state.trackers_left = trackers.len();
     state.spawn(guarded(content.clone(), content::keep_time(content.clone())));
-    state.spawn(guarded(content.clone(), paths::drive(content.clone())));
+    state.spawn(guarded(content.clone(), content::drive_paths(content.clone())));
     if !trackers.is_empty() && !state.stopping {
         state.is_announcing = true;
         state.spawn(announce::announce(content.clone(), trackers, named));

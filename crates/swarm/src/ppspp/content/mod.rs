@@ -6,6 +6,7 @@ mod handle;
 mod lifecycle;
 mod live;
 mod lose;
+mod paths;
 mod receive;
 mod secure;
 mod send;
@@ -14,6 +15,7 @@ mod tests;
 mod time;
 
 pub(crate) use handle::{Handle, guarded};
+pub(crate) use paths::drive_paths;
 pub(crate) use time::keep_time;
 
 use std::cell::RefCell;
