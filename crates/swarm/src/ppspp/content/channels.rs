@@ -3,15 +3,14 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use anabranch_bittorrent::PeerKey;
 use anabranch_bittorrent::reach::may_name_peer;
 use anabranch_paths::manager::EndCause;
 use anabranch_paths::{Endpoint, Host};
 use anabranch_ppspp::swarm::{Allowance, Event as CoreEvent};
 
 use super::Content;
+use super::conn::Conn;
 use crate::events::{EventKind, FailureKind};
-use crate::limits::Share;
 use crate::net::conn_handle::ConnHandle;
 use crate::ppspp::path_table::PathAddress;
 use crate::ppspp::rates::Rates;
@@ -19,29 +18,6 @@ use crate::ppspp::{finish, open};
 
 /// What peers are told to be called by: they say nothing of themselves in this protocol.
 const CLIENT: &[u8; 20] = b"PPSPP               ";
-
-/// A peer's channel, as limits see it.
-pub(super) struct Conn {
-    down: Share,
-    up: Share,
-    /// Whose it is: more channels are no larger share.
-    key: PeerKey,
-    /// Bytes that were counted already.
-    asked_bytes: u64,
-    sent_bytes: u64,
-    handle: Rc<ConnHandle>,
-    /// How fast it moves, and what was counted for that.
-    rates: Rates,
-    /// The owner knows that chunks do not fit its way.
-    pub is_told: bool,
-}
-
-impl Drop for Conn {
-    /// The task that waits for its turn ends.
-    fn drop(&mut self) {
-        self.handle.close(String::new());
-    }
-}
 
 impl Content {
     /// Carries out what the core wants, as far as anything does.

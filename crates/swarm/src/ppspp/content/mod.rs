@@ -1,6 +1,7 @@
 //! One content at work in PPSPP: its core, its files, and what moves between them and the sockets.
 
 mod channels;
+mod conn;
 mod deadlines;
 mod handle;
 mod lifecycle;
@@ -51,7 +52,7 @@ use crate::store::buffers::PieceBuffers;
 use crate::store::disk::{SpillJob, VerifyJob};
 use crate::store::readers::Readers;
 use crate::transfer::Work;
-use channels::Conn;
+use conn::Conn;
 
 /// Everything about one content.
 pub(crate) struct Content {
