@@ -26,23 +26,18 @@ mod audience;
 mod checkpoint;
 mod content;
 mod describe;
-mod disk;
 mod error;
-mod finish;
-mod folder;
 mod hashed;
 mod head;
 mod hub;
 mod live;
 mod nodes;
-mod open;
 mod parts;
 mod path_table;
 mod paths;
 mod peers;
 mod progress;
 mod rates;
-mod reading;
 mod signing;
 #[cfg(test)]
 mod tests;
@@ -158,7 +153,7 @@ pub(crate) fn begin(
         state.spawn(announce::announce(content.clone(), trackers, named));
     }
     if is_known && state.live.is_none() && !state.stopping {
-        open::begin(&mut state, hashed);
+        content::open::begin(&mut state, hashed);
     }
     drop(state);
     content

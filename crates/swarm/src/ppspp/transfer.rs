@@ -12,8 +12,7 @@ use anabranch_content::storage::{Storage, StorageError};
 use anabranch_paths::Endpoint;
 
 use super::checkpoint::checkpoint;
-use super::content::{Handle, guarded};
-use super::finish;
+use super::content::{Handle, finish, guarded};
 use super::nodes::tree_path;
 use crate::events::EventKind;
 use crate::store::disk::Reply;

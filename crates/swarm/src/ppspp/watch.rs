@@ -6,9 +6,8 @@ use std::sync::Arc;
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::storage::Storage;
 
-use super::content::Handle;
-use super::finish::{finished, tree_again};
-use super::open::good_pieces;
+use super::content::finish::{finished, tree_again};
+use super::content::{Handle, good_pieces};
 use crate::events::{EventKind, FailureKind};
 use crate::store::recheck::GoodOf;
 use crate::store::watch::Watched;

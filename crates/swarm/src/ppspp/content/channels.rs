@@ -10,11 +10,11 @@ use anabranch_ppspp::swarm::{Allowance, Event as CoreEvent};
 
 use super::Content;
 use super::conn::Conn;
+use super::{finish, open};
 use crate::events::{EventKind, FailureKind};
 use crate::net::conn_handle::ConnHandle;
 use crate::ppspp::path_table::PathAddress;
 use crate::ppspp::rates::Rates;
-use crate::ppspp::{finish, open};
 
 /// What peers are told to be called by: they say nothing of themselves in this protocol.
 const CLIENT: &[u8; 20] = b"PPSPP               ";

@@ -1,13 +1,19 @@
 //! One content at work in PPSPP: its core, its files, and what moves between them and the sockets.
 
 mod channels;
+mod check;
 mod conn;
 mod deadlines;
+mod disk;
+pub(super) mod finish;
+mod folder;
 mod handle;
 mod lifecycle;
 mod live;
 mod lose;
+pub(super) mod open;
 mod paths;
+mod reading;
 mod receive;
 mod secure;
 mod send;
@@ -15,6 +21,7 @@ mod send;
 mod tests;
 mod time;
 
+pub(crate) use check::good_pieces;
 pub(crate) use handle::{Handle, guarded};
 pub(crate) use paths::drive_paths;
 pub(crate) use time::keep_time;

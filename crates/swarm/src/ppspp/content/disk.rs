@@ -6,11 +6,11 @@ use std::time::Instant;
 use anabranch_content::hash::ExpectedHash;
 use anabranch_content::storage::{Op, StorageError};
 
-use super::content::{Content, Stalled};
-use super::describe::chunks_of;
-use super::head::Head;
-use super::nodes::tree_path;
+use super::{Content, Stalled};
 use crate::events::{EventKind, FailureKind, PauseCause};
+use crate::ppspp::describe::chunks_of;
+use crate::ppspp::head::Head;
+use crate::ppspp::nodes::tree_path;
 use crate::store::disk::{Outcome, SpillJob, Spilled, Verified, VerifyJob};
 use crate::store::may_pass;
 

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_content::storage::{ResumeStore, Storage};
+use anabranch_ppspp::merkle::Tree;
 
-use super::content::{Content, Handle, guarded};
-use super::open;
+use super::check::{checking, good_pieces};
+use super::{Content, Handle, guarded};
 use crate::events::{EventKind, PauseCause};
+use crate::ppspp::nodes::Nodes;
 use crate::store::open::blocking;
 use crate::transfer::ControlError;
 use crate::transfer::files::FILES_POLL;
@@ -16,7 +18,7 @@ use crate::transfer::files::FILES_POLL;
 const RETRY: Duration = Duration::from_secs(2);
 
 /// The core has every chunk.
-pub(super) fn finished(content: &mut Content) {
+pub(crate) fn finished(content: &mut Content) {
     if let Some(this) = content.this() {
         content.spawn(guarded(this.clone(), finish(this)));
     }
@@ -62,9 +64,7 @@ async fn hash_again(content: &Handle, pieces: Vec<u32>) -> usize {
     let Some(tree) = tree_again(content) else { return 0 };
     let (cancel, front) = (Arc::clone(&content.borrow().cancel), content.borrow().front());
     let (checked, stored) = (pieces.clone(), Arc::clone(&storage));
-    let good = open::checking(content, move |progress| {
-        open::good_pieces((&stored, front), &tree, &checked, &cancel, progress)
-    });
+    let good = checking(content, move |progress| good_pieces((&stored, front), &tree, &checked, &cancel, progress));
     let good = good.await;
     if content.borrow().stopping {
         return 0;
@@ -88,15 +88,15 @@ fn files(content: &Handle) -> Option<(Option<Arc<ResumeStore>>, Arc<Storage>)> {
 }
 
 /// The tree, for another thread.
-pub(super) fn tree_again(content: &Handle) -> Option<anabranch_ppspp::merkle::Tree<super::nodes::Nodes>> {
+pub(crate) fn tree_again(content: &Handle) -> Option<Tree<Nodes>> {
     let state = content.borrow();
     let tree = state.core.tree();
     let nodes = tree.nodes().again().ok()?;
-    Some(anabranch_ppspp::merkle::Tree::with_root(tree.hash(), tree.root()?, tree.chunk_count(), nodes))
+    Some(Tree::with_root(tree.hash(), tree.root()?, tree.chunk_count(), nodes))
 }
 
 /// All pieces are hashed anew, whatever is recorded.
-pub(super) async fn check_all(content: Handle) -> Result<(), ControlError> {
+pub(crate) async fn check_all(content: Handle) -> Result<(), ControlError> {
     let id = content.borrow().id;
     while content.borrow().is_busy() {
         if content.borrow().stopping {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anabranch_content::info::Info;
 use tokio::sync::Notify;
 
-use super::content::Content;
+use super::Content;
 use crate::store::readers::{Deadline, Look, Readable, Readers, follow, look};
 
 impl Content {

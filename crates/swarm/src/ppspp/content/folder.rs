@@ -14,11 +14,11 @@ use anabranch_ppspp::link::Link;
 use anabranch_ppspp::merkle::{NodeStore, Tree};
 use anabranch_ppspp::picker::Picker;
 
-use super::content::{Content, Handle};
-use super::describe::{describe_folder, file_name, hashes};
-use super::head::Head;
-use super::nodes::Nodes;
+use super::{Content, Handle};
 use crate::events::{EventKind, FailureKind};
+use crate::ppspp::describe::{describe_folder, file_name, hashes};
+use crate::ppspp::head::Head;
+use crate::ppspp::nodes::Nodes;
 use crate::store::kept::{self, Kind};
 use crate::store::open::blocking;
 
@@ -55,7 +55,7 @@ impl Content {
     }
 
     /// The list of its files, where it goes with the record.
-    pub(super) fn list_beside(&self) -> Option<PathBuf> {
+    pub(crate) fn list_beside(&self) -> Option<PathBuf> {
         match self.list_place()? {
             Place::Beside(path) => Some(path),
             Place::Kept(..) => None,
