@@ -2,19 +2,19 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | `hub` | the sockets: many swarms and channels over each |
-//! | `path_table`, `paths` | over which addresses and paths peers are reached; which of these are used |
+//! | `begin` | a content that is added begins |
+//! | `transfer`, `progress`, `watch` | its session asks something of it; how it fares; its files change |
+//! | `announce`, `checkpoint` | its trackers; what is received is recorded |
 //! | `content` | one content: what moves between its core, its files and the sockets |
-//! | `folder` | the list of files that a folder's content begins with |
-//! | `disk` | pieces of many chunks on their way to the disk; what happens where it refuses |
-//! | `open`, `finish`, `checkpoint` | files are opened and checked against the tree; everything is there; it is recorded |
-//! | [`hashed`](hash_path), `parts`, `nodes` | a tree is made of what is shared, and kept on the disk |
-//! | `error` | why something cannot be shared |
+//! | `hub` | the sockets: many swarms and channels over each; datagrams inside QUIC, between peers that prove keys |
+//! | `audience` | with whom a secure content deals |
 //! | [`live`](LiveShare), `signing` | a live stream: chunks in memory instead of files; when its source signs them |
-//! | `peers`, `announce` | whom a content knows; its trackers |
-//! | `secure` | datagrams inside QUIC, between peers that prove keys |
-//! | `progress` | how it fares |
-//! | `reading`, `transfer` | it is read while it arrives; the session asks something of it |
+//! | `path_table`, `paths` | over which addresses and paths peers are reached; which of these are used |
+//! | `peers`, `rates` | whom a content knows; how fast it moves |
+//! | [`hashed`](hash_path), `parts`, `nodes`, `error` | a tree is made of what is shared, and kept on the disk; why it cannot be |
+//! | `describe`, `head` | how a link is seen by the store; the list of files that a folder's content begins with |
+//!
+//! Each uses those below it alone. The files of `content` are the parts of one state machine, and call each other.
 //!
 //! The core (`anabranch_ppspp::swarm`) decides what to ask whom for, what to send, and when. A batch of datagrams goes through it at
 //! once: its chunks are hashed side by side, judged one by one, copied to their pieces, and acknowledged in runs. A piece whose chunks
@@ -23,6 +23,7 @@
 
 mod announce;
 mod audience;
+mod begin;
 mod checkpoint;
 mod content;
 mod describe;
@@ -44,20 +45,6 @@ mod tests;
 mod transfer;
 mod watch;
 
-use std::collections::HashSet;
-use std::rc::Rc;
-use std::time::Instant;
-
-use anabranch_bittorrent::reach::may_link_to_peer;
-use anabranch_bittorrent::tracker::{TrackerUrl, UrlError};
-use anabranch_paths::Endpoint;
-use anabranch_ppspp::binmap::Binmap;
-use anabranch_ppspp::ledbat::Mode;
-use anabranch_ppspp::link::Link;
-use anabranch_ppspp::merkle::Tree;
-use anabranch_ppspp::swarm::Swarm;
-use anabranch_ppspp::wire::Integrity;
-
 pub use describe::file_name;
 pub use error::HashError;
 pub use hashed::{CHUNK_LEN_DEFAULT, Folder, HashOptions, Hashed, hash_path, is_named_by};
@@ -65,108 +52,6 @@ pub use hub::Ports;
 pub use live::{COPIES_MAX_DEFAULT, LiveShare};
 pub use signing::{LIVE_CHUNK_LEN, SIGN_AFTER};
 
-pub(crate) use content::{Content, Handle};
+pub(crate) use begin::begin;
 pub(crate) use describe::hashes;
 pub(crate) use hub::{Hub, keep_secure_time, serve};
-
-use crate::config::AddOptions;
-use crate::events::{ContentId, EventKind, FailureKind};
-use crate::net::own_addresses::are_at_home;
-use crate::resources::Resources;
-use audience::{Audience, SecureContent};
-use content::guarded;
-use nodes::Nodes;
-
-/// A content that is added begins: its tasks, its peers, its trackers. `hashed`: it is shared, and this is its tree. `share`: it is a
-/// live stream, and we are its source.
-pub(crate) fn begin(
-    id: ContentId,
-    link: Link,
-    (hashed, share): (Option<Box<Hashed>>, Option<LiveShare>),
-    options: AddOptions,
-    (resources, hub): (&Rc<Resources>, &Rc<Hub>),
-) -> Handle {
-    let now = Instant::now();
-    let is_live = link.params.integrity() == Integrity::UnifiedMerkleTree;
-    let is_source = share.is_some();
-    let (mut core, live) = match is_live.then(|| live::core(&link, share, now)).flatten() {
-        Some((core, live)) => (core, Some(live)),
-        None => (complete(&link, now), None),
-    };
-    core.set_dialect(link.dialect);
-    let named: HashSet<TrackerUrl> = options.trackers.iter().filter_map(|url| url.parse().ok()).collect();
-    let mut urls = link.trackers.clone();
-    urls.extend(options.trackers.iter().filter(|url| !link.trackers.contains(url)).cloned());
-    let at_home = are_at_home(&resources.listening);
-    let (linked, unfit_peers): (Vec<Endpoint>, Vec<Endpoint>) = link
-        .peers
-        .iter()
-        .filter_map(|peer| peer.parse().ok())
-        .partition(|peer| may_link_to_peer(peer, [link.params.swarm_id()], at_home));
-    let unfit_peers: Vec<Endpoint> = unfit_peers.into_iter().filter(|peer| !options.peers.contains(peer)).collect();
-    let peers: Vec<Endpoint> = linked.into_iter().chain(options.peers.clone()).collect();
-    let is_known = link.content_len.is_some();
-    let named_by_link = link.peers.iter().filter_map(|peer| peer.parse().ok()).collect();
-    let is_ours = hashed.is_some() || is_source;
-    let audience = link.secure.as_ref().map(|secure| Audience::of(secure, &options, resources, is_ours)).transpose();
-    let mut content = Content::new(id, link, core, options, (Rc::clone(resources), Rc::clone(hub)));
-    content.live = live;
-    let (audience, unfit) = audience.map_or_else(|reason| (None, Some(reason)), |audience| (audience, None));
-    content.secure = audience.map(|audience| SecureContent::new(audience, named_by_link));
-    let content = Handle::new(content);
-    let mut state = content.borrow_mut();
-    hub.insert(id, &state.link.params, state.audience(), content.recipient());
-    if state.live.is_some() {
-        state.peers.set_live();
-    }
-    unfit_peers.into_iter().for_each(|address| state.tell(EventKind::PeerUnfit { address }));
-    for peer in peers {
-        state.name_peer(peer, now);
-    }
-    let is_complete = state.link.params.integrity() == Integrity::MerkleTree && state.link.params.chunk_len().is_some();
-    if state.live.is_none() && !is_complete {
-        let reason = "the link is of a content that nothing proves, or each of whose chunks is signed: only complete contents with \
-                      a Merkle tree and chunks of one length are fetched, and live streams with a unified Merkle tree";
-        state.fail(FailureKind::Metadata, reason.to_owned());
-    }
-    if let Some(reason) = unfit {
-        state.fail(FailureKind::Metadata, reason.to_owned());
-    }
-    if resources.config.proxy.is_some() && !state.stopping {
-        let reason = "PPSPP's datagrams do not go through the proxy, and do not go round it: leave --proxy out";
-        state.fail(FailureKind::Sources, reason.to_owned());
-    }
-    let parse = |url: &String| match url.parse::<TrackerUrl>() {
-        Ok(parsed) => Some(parsed),
-        Err(error) => {
-            let error: UrlError = error;
-            state.tell(EventKind::TrackerFailed { url: url.clone(), reason: error.to_string() });
-            None
-        }
-    };
-    let trackers: Vec<TrackerUrl> = urls.iter().filter_map(parse).collect();
-    state.trackers_left = trackers.len();
-    state.spawn(guarded(content.clone(), content::keep_time(content.clone())));
-    state.spawn(guarded(content.clone(), content::drive_paths(content.clone())));
-    if !trackers.is_empty() && !state.stopping {
-        state.is_announcing = true;
-        state.spawn(announce::announce(content.clone(), trackers, named));
-    }
-    if is_known && state.live.is_none() && !state.stopping {
-        content::open::begin(&mut state, hashed);
-    }
-    drop(state);
-    content
-}
-
-/// The core of a complete content.
-fn complete(link: &Link, now: Instant) -> Swarm<path_table::PathAddress, Nodes> {
-    let hash = link.params.hash();
-    let chunks = link.content_len.zip(link.params.chunk_len()).map(|(len, chunk)| len.div_ceil(chunk.into()));
-    let root = hash.digest(link.params.swarm_id()).unwrap_or(hash.zero());
-    let tree = Tree::with_root(hash, root, chunks, Nodes::memory(hash));
-    // Channels' numbers are drawn from it, and nobody may guess them: whatever seed the session was told.
-    let mut core = Swarm::new(link.params.clone(), tree, Binmap::new(), Mode::Fast, fastrand::u64(..), now);
-    core.set_room(0);
-    core
-}

@@ -6,12 +6,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use anabranch_content::storage::ErrorKind;
+use anabranch_ppspp::link::Link;
 use anabranch_ppspp::sign::{SignatureAlgorithm, SigningKey};
 use anabranch_ppspp::wire::Dialect;
 
 use super::*;
-use crate::config::SessionConfig;
-use crate::events::Events;
+use crate::config::{AddOptions, SessionConfig};
+use crate::events::{ContentId, EventKind, Events, FailureKind};
 use crate::session::{LiveRead, ReadError, Session, Source};
 
 /// A test that takes longer hangs.

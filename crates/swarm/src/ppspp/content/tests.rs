@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::config::SessionConfig;
-use crate::ppspp::complete;
+use crate::ppspp::begin::complete;
 
 /// A content of this link that nobody has begun with.
 fn content(link: &str) -> Content {
