@@ -23,7 +23,7 @@ impl Content {
     }
 
     /// Whether anything has a deadline.
-    pub(in super::super) fn has_deadlines(&self) -> bool {
+    pub(super) fn has_deadlines(&self) -> bool {
         !self.deadlines.is_empty()
     }
 

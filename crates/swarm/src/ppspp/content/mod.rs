@@ -78,7 +78,7 @@ pub(crate) struct Content {
     /// Its datagrams are inside QUIC.
     pub(super) secure: Option<SecureContent>,
     /// What stands in front of a folder's files.
-    pub(super) head: Option<Head>,
+    head: Option<Head>,
     /// Its description to the store, once the length is known, and of a folder the list of its files.
     pub info: Option<Arc<Info>>,
     /// Its files, once open.
@@ -92,7 +92,7 @@ pub(crate) struct Content {
     /// Pieces that are written.
     pub have: Bitfield,
     /// Files that changed since they were verified, until they are the content again.
-    pub(super) in_doubt: BTreeSet<usize>,
+    in_doubt: BTreeSet<usize>,
     /// What goes on with its files.
     pub work: Option<Work>,
     /// Trackers that are asked, or will be again.
@@ -108,7 +108,7 @@ pub(crate) struct Content {
     /// Wakes those who wait for a piece to read it.
     pub arrived: Rc<Notify>,
     /// Who reads it.
-    pub(super) readers: Readers,
+    readers: Readers,
     /// Wakes the task that talks to trackers.
     pub announce: Rc<Notify>,
     /// Set when the content ends: nothing new begins.
@@ -123,8 +123,8 @@ pub(crate) struct Content {
     pub cancel: Arc<AtomicBool>,
     /// Traffic.
     pub rates: Rates,
-    pub(super) store: Stored,
-    pub(super) hub: Rc<Hub>,
+    store: Stored,
+    hub: Rc<Hub>,
     /// Over which paths its channels go.
     pub(super) paths: ContentPaths,
     resources: Rc<Resources>,
@@ -143,7 +143,7 @@ pub(crate) struct Content {
 
 /// What is on its way to the disk.
 #[derive(Default)]
-pub(super) struct Stored {
+struct Stored {
     /// Chunks that a piece under way still lacks.
     pub left: HashMap<u32, u32>,
     /// Complete pieces that wait for a spill to end.
@@ -162,7 +162,7 @@ pub(super) struct Stored {
 }
 
 /// A job that storage refused.
-pub(super) enum Stalled {
+enum Stalled {
     Piece(Box<VerifyJob>),
     Spill(Box<SpillJob>),
 }

@@ -35,7 +35,7 @@ impl Content {
     }
 
     /// The files are open: the chunk that came before they were goes to its piece.
-    pub(in crate::ppspp) fn keep_early(&mut self, now: Instant) {
+    pub(super) fn keep_early(&mut self, now: Instant) {
         let Some((chunk, payload)) = self.early.take() else { return };
         if self.buffers.is_some() && !self.core.have().contains(chunk) {
             self.core.hold(chunk);

@@ -19,12 +19,12 @@ impl Content {
     }
 
     /// The way as its channels go: inside QUIC, where it is secure.
-    pub(in super::super) fn way_of(&self, way: PathAddress) -> PathAddress {
+    pub(super) fn way_of(&self, way: PathAddress) -> PathAddress {
         if self.is_secure() { way.secured() } else { way }
     }
 
     /// Whether its datagrams are inside QUIC.
-    pub(in super::super) fn is_secure(&self) -> bool {
+    pub(super) fn is_secure(&self) -> bool {
         self.secure.is_some()
     }
 
@@ -35,7 +35,7 @@ impl Content {
 
     /// Opens a channel over the way; where the content is secure, once a key was proven. `false` where there is one, or one is about to
     /// be, or none can be.
-    pub(in super::super) fn open_channel(&mut self, way: &PathAddress, now: Instant) -> bool {
+    pub(super) fn open_channel(&mut self, way: &PathAddress, now: Instant) -> bool {
         if self.secure.is_none() {
             return self.core.connect(now, way);
         }
@@ -80,7 +80,7 @@ impl Content {
     }
 
     /// Waits no longer for the way: what comes of it is nobody's concern.
-    pub(in super::super) fn give_up_way(&mut self, way: &PathAddress, reason: &str, now: Instant) {
+    pub(super) fn give_up_way(&mut self, way: &PathAddress, reason: &str, now: Instant) {
         if self.secure.as_mut().is_some_and(|secure| secure.calling.remove(way)) {
             self.not_reached(way, reason, false, now);
         } else {
