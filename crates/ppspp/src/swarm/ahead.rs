@@ -188,7 +188,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             self.asked_count -= asked.end - asked.start;
             self.requested.remove_range(asked);
         });
-        channel.to_acknowledge(chunks.clone(), clock_us.wrapping_sub(last.chunk.sent_us));
+        channel.owe_acknowledgement(chunks.clone(), clock_us.wrapping_sub(last.chunk.sent_us));
         self.held.insert_range(chunks);
         true
     }

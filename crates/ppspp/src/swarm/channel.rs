@@ -300,7 +300,7 @@ impl<P: PeerAddress> Channel<P> {
     }
 
     /// Chunks that follow each other are to be acknowledged; the last of them was so long on its way, by both clocks.
-    pub(super) fn to_acknowledge(&mut self, chunks: Range<u64>, delay_us: u64) {
+    pub(super) fn owe_acknowledgement(&mut self, chunks: Range<u64>, delay_us: u64) {
         match self.unacked.last_mut() {
             Some((run, delay)) if run.end == chunks.start => (run.end, *delay) = (chunks.end, delay_us),
             _ => self.unacked.push((chunks, delay_us)),

@@ -66,7 +66,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             self.held.insert_range(chunk..chunk + 1);
         }
         channel.offers.clear();
-        channel.to_acknowledge(chunk..chunk + 1, clock_us.wrapping_sub(sent_us));
+        channel.owe_acknowledgement(chunk..chunk + 1, clock_us.wrapping_sub(sent_us));
         if size_before != self.tree.chunk_count()
             && let Some(chunks) = self.tree.chunk_count()
         {
