@@ -83,24 +83,53 @@ fn viewers_record_the_rest_of_the_stream_from_where_they_join() {
     assert_eq!(source.child.wait().unwrap().code(), Some(0));
 }
 
-/// Reads an answer without a length: its head, and the bytes of its chunks (RFC 9112 section 7.1).
-fn watch(url: &str, method: &str) -> (String, Vec<u8>) {
-    let (host, target) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
-    let mut stream = TcpStream::connect(host).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    write!(stream, "{method} /{target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
-    let mut all = Vec::new();
-    stream.read_to_end(&mut all).unwrap();
-    let end = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
-    let head = String::from_utf8(all[..end].to_vec()).unwrap().to_lowercase();
-    let (mut rest, mut body) = (&all[end..], Vec::new());
-    while let Some(line) = rest.windows(2).position(|two| two == b"\r\n") {
-        let len = usize::from_str_radix(std::str::from_utf8(&rest[..line]).unwrap(), 16).unwrap();
-        body.extend(&rest[line + 2..line + 2 + len]);
-        rest = &rest[line + 4 + len..];
-        assert_eq!(len == 0, rest.is_empty(), "the last chunk alone is empty");
+/// An answer without a length, as far as it came.
+struct Watching {
+    stream: TcpStream,
+    all: Vec<u8>,
+}
+
+impl Watching {
+    fn ask(url: &str, method: &str) -> Self {
+        let (host, target) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+        let mut stream = TcpStream::connect(host).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        write!(stream, "{method} /{target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+        Self { stream, all: Vec::new() }
     }
-    (head, body)
+
+    fn head_len(&self) -> Option<usize> {
+        self.all.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
+    }
+
+    /// Waits until the first bytes of the body are there.
+    fn begins(&mut self) {
+        let mut some = [0; 4096];
+        while self.head_len().is_none_or(|len| self.all.len() == len) {
+            let len = self.stream.read(&mut some).unwrap();
+            assert!(len > 0, "the answer ended without a body");
+            self.all.extend(&some[..len]);
+        }
+    }
+
+    /// Reads it to its end: its head, and the bytes of its chunks (RFC 9112 section 7.1).
+    fn end(mut self) -> (String, Vec<u8>) {
+        self.stream.read_to_end(&mut self.all).unwrap();
+        let (head, mut rest) = self.all.split_at(self.head_len().unwrap());
+        let head = String::from_utf8(head.to_vec()).unwrap().to_lowercase();
+        let mut body = Vec::new();
+        while let Some(line) = rest.windows(2).position(|two| two == b"\r\n") {
+            let len = usize::from_str_radix(std::str::from_utf8(&rest[..line]).unwrap(), 16).unwrap();
+            body.extend(&rest[line + 2..line + 2 + len]);
+            rest = &rest[line + 4 + len..];
+            assert_eq!(len == 0, rest.is_empty(), "the last chunk alone is empty");
+        }
+        (head, body)
+    }
+}
+
+fn watch(url: &str, method: &str) -> (String, Vec<u8>) {
+    Watching::ask(url, method).end()
 }
 
 /// What comes in by standard input goes out to players, each from the newest on, and `play` ends with it.
@@ -118,17 +147,18 @@ fn players_are_served_from_standard_input() {
     let url = playing.event("serving")["url"].as_str().unwrap().to_owned();
     assert!(url.ends_with("/match.ts"), "{url}");
     playing.event("joined");
-    let second = url.clone();
-    let later = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(1500));
-        watch(&second, "GET")
-    });
     let (head, _) = watch(&url, "HEAD");
     assert!(
         head.starts_with("http/1.1 200") && head.contains("accept-ranges: none") && head.contains("video/mp2t"),
         "{head}"
     );
-    let (head, body) = watch(&url, "GET");
+    let mut first = Watching::ask(&url, "GET");
+    first.begins();
+    let later = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(1000));
+        watch(&url, "GET")
+    });
+    let (head, body) = first.end();
     assert!(head.contains("no-store") && !head.contains("content-length"), "{head}");
     assert!(!body.is_empty() && film.ends_with(&body), "{} bytes are not the stream's rest", body.len());
     let (_, later) = later.join().unwrap();
