@@ -52,6 +52,13 @@ pub(crate) fn can_ask() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
+/// Waiting for somebody to type keeps nobody else waiting, signals among them.
+pub(crate) async fn beside<T: Send + 'static>(
+    asking: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(asking).await.map_err(|error| Failure::new(Code::Failed, error))?
+}
+
 fn ask_for_path<T>(
     list: &PathList,
     answers: impl BufRead,

@@ -29,18 +29,16 @@ pub(crate) struct Found {
     pub isd_as: IsdAs,
     /// The host there, if the destination is one.
     pub ip: Option<IpAddr>,
-    /// The paths, at least one.
-    pub list: PathList,
 }
 
-/// Asks for the paths to `destination`, in the order in which they are tried: `max` of them at most. With `probe`, each path's
+/// Asks for the paths to `destination`, at least one, in the order in which they are tried: `max` of them at most. With `probe`, each path's
 /// last router is asked too. Within a runtime.
 pub(crate) async fn find(
     query: &QueryFlags,
     destination: &Destination,
     probe: bool,
     max: Option<usize>,
-) -> Result<Found, Failure> {
+) -> Result<(Found, PathList), Failure> {
     let flags = &query.path;
     let (isd_as, host) = resolve(destination).await?;
     let filter = match &flags.policy {
@@ -84,13 +82,13 @@ pub(crate) async fn find(
         found.retain(Health::is_alive);
     }
     let list = PathList::new(lookup.local_as().isd_as, isd_as, paths, health);
-    Ok(Found { lookup, isd_as, ip, list })
+    Ok((Found { lookup, isd_as, ip }, list))
 }
 
 /// The path that the user means, by asking him if he wants that; else the first one.
-pub(crate) fn choose(flags: &OnePathFlags, list: &PathList) -> Result<Arc<ScionPath>, Failure> {
+pub(crate) async fn choose(flags: &OnePathFlags, list: PathList) -> Result<Arc<ScionPath>, Failure> {
     if flags.interactive {
-        return ask::one(list, std::io::stdin().lock(), std::io::stderr());
+        return ask::beside(move || ask::one(&list, std::io::stdin().lock(), std::io::stderr())).await;
     }
     match &flags.path_name {
         Some(name) => list.choose(name).cloned().map_err(|error| Failure::new(Code::Network, error)),

@@ -10,7 +10,8 @@ use anabranch_bittorrent::choker::{self, Slots};
 use anabranch_daemon::Discovery;
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_swarm::{
-    BUFFER_BYTES_DEFAULT, DhtConfig, Events, Leave, PathsConfig, Session, SessionConfig, SessionError, parse_peer,
+    BUFFER_BYTES_DEFAULT, DhtConfig, Events, Leave, PathsConfig, ScionConfig, Session, SessionConfig, SessionError,
+    parse_peer,
 };
 use anabranch_transport::{Identity, NodeId};
 use serde_json::json;
@@ -168,9 +169,7 @@ pub(crate) async fn fetching(
         ..first
     };
     let named = links.filter_map(|peer| parse_peer(peer)).map(|(address, _)| address);
-    let mut scion = scion::config(flags, named, chatter).await?;
-    let peers = peers(flags, scion.is_some()).await?;
-    scion::remember(scion.as_mut(), flags, &peers, chatter)?;
+    let (scion, peers) = reach(flags, named, chatter).await?;
     let mut config = session_config(flags, SessionConfig { scion, ..first }, chatter)?;
     if sources.is_empty() && flags.guard.allow.is_empty() {
         // Contents will come, and links among them may be secure.
@@ -181,6 +180,18 @@ pub(crate) async fn fetching(
     }
     let (session, events) = start(flags, config, chatter)?;
     Ok((session, events, peers))
+}
+
+/// How peers are reached over SCION, where they are, and the peers that the flags name. `others` are addresses that links name.
+pub(crate) async fn reach(
+    flags: &SessionFlags,
+    others: impl Iterator<Item = Endpoint>,
+    chatter: Chatter,
+) -> Result<(Option<ScionConfig>, Vec<Endpoint>), Failure> {
+    let mut scion = scion::config(flags, others, chatter).await?;
+    let peers = peers(flags, scion.is_some()).await?;
+    scion::remember(scion.as_mut(), flags, &peers, chatter)?;
+    Ok((scion, peers))
 }
 
 /// The key that the peers of secure links know us by, where there are such links.
@@ -288,7 +299,7 @@ pub(crate) fn keys(flags: &SessionFlags) -> Vec<(ScionAddr, NodeId)> {
 }
 
 /// The peers that the flags name.
-pub(crate) async fn peers(flags: &SessionFlags, scion: bool) -> Result<Vec<Endpoint>, Failure> {
+async fn peers(flags: &SessionFlags, scion: bool) -> Result<Vec<Endpoint>, Failure> {
     let (mut peers, leave) = (Vec::new(), Leave::by(&flags.multipath.interface));
     for peer in &flags.peer {
         peers.extend(peer.resolve(scion, &leave).await?);

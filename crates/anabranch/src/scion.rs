@@ -106,7 +106,7 @@ async fn ask_for_paths(config: &mut ScionConfig, peers: &BTreeSet<ScionAddr>) ->
         anabranch_paths::sort(&mut paths);
         config.filter.apply(&mut paths, SystemTime::now());
         let list = PathList::new(config.lookup.local_as().isd_as, destination, paths, None);
-        let chosen = ask::several(&list, io::stdin().lock(), io::stderr())?;
+        let chosen = ask::beside(move || ask::several(&list, io::stdin().lock(), io::stderr())).await?;
         config.only.extend(chosen.iter().map(|path| PathIdPrefix::from(path.id())));
     }
     Ok(())

@@ -21,7 +21,7 @@ use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::hook::{self, Ended, Hook};
 use crate::output::{self, Chatter};
-use crate::run;
+use crate::run::{self, unless_interrupted};
 use crate::sandbox::{Plan, Sandbox};
 use crate::settings;
 use crate::system;
@@ -62,7 +62,10 @@ pub(crate) fn run(flags: &DaemonFlags, config: Option<PathBuf>, chatter: Chatter
             metadata_dir: Some(state_dir.join("metadata")),
             ..SessionConfig::default()
         };
-        let (session, events, peers) = run::fetching(&flags.session, config, &[], chatter).await?;
+        let fetching = run::fetching(&flags.session, config, &[], chatter);
+        let Some((session, events, peers)) = unless_interrupted(&interrupted, fetching).await? else {
+            return Ok(Code::Success);
+        };
         // The daemon reads a stream of events of its own.
         drop(events);
         let scion = session.scion_address().map(Endpoint::Scion);

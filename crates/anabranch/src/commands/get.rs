@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anabranch_content::info::Info;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_paths::Endpoint;
 use anabranch_swarm::{AddOptions, Aim, ContentId, Event, EventKind, Events, Session, SessionConfig};
@@ -22,7 +21,7 @@ use crate::guard;
 use crate::hook::{self, Ended, Hook};
 use crate::output::{self, Chatter};
 use crate::patience::Rules;
-use crate::run;
+use crate::run::{self, unless_interrupted};
 use crate::sandbox::{Plan, Sandbox};
 use crate::seeding;
 use crate::settings;
@@ -66,7 +65,10 @@ pub(crate) fn run(mut flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Fa
             metadata_dir: flags.find.state_dir.clone().or_else(settings::cache_folder),
             ..SessionConfig::default()
         };
-        let (session, events, peers) = run::fetching(&flags.session, config, &sources, chatter).await?;
+        let fetching = run::fetching(&flags.session, config, &sources, chatter);
+        let Some((session, events, peers)) = unless_interrupted(&interrupted, fetching).await? else {
+            return Ok(Code::Interrupted);
+        };
         let mut fetching = Fetching {
             session: &session,
             flags: &flags,
@@ -310,7 +312,7 @@ impl Fetching<'_> {
         let wanted = match self.flags.choose {
             true => {
                 self.watch.clear();
-                ask_in_terminal(info).await?
+                ask::beside(move || ask::files(&info, std::io::stdin().lock(), std::io::stderr())).await?
             }
             false => choice(self.flags, source).wanted(&info).map_err(Failure::input)?,
         };
@@ -404,12 +406,6 @@ async fn next(hook: &mut Option<Hook>, sandbox: &Sandbox) -> Ended {
         Some(hook) => hook.next(sandbox).await,
         None => std::future::pending().await,
     }
-}
-
-/// Waiting for somebody to type must not keep peers waiting.
-async fn ask_in_terminal(info: std::sync::Arc<Info>) -> Result<Vec<bool>, Failure> {
-    let asking = move || ask::files(&info, std::io::stdin().lock(), std::io::stderr());
-    tokio::task::spawn_blocking(asking).await.map_err(|error| Failure::new(Code::Failed, error))?
 }
 
 fn folder(flags: &GetFlags) -> Map<String, Value> {

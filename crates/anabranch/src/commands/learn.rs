@@ -16,7 +16,7 @@ use crate::cli::{FindFlags, SessionFlags};
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
 use crate::patience::Rules;
-use crate::run;
+use crate::run::{self, unless_interrupted};
 use crate::settings;
 use crate::source::Source;
 use crate::watch::{Content, Watch};
@@ -56,7 +56,10 @@ pub(crate) fn learn(
             metadata_dir: find.state_dir.clone().or_else(settings::cache_folder),
             ..SessionConfig::default()
         };
-        let (session, events, peers) = run::fetching(question.session, config, &sources, chatter).await?;
+        let fetching = run::fetching(question.session, config, &sources, chatter);
+        let Some((session, events, peers)) = unless_interrupted(&interrupted, fetching).await? else {
+            return Ok(None);
+        };
         let mut watch = Watch::new(question.session, chatter)?;
         let learnt = tokio::select! {
             learnt = ask(&session, events, sources, &peers, question, (&mut watch, chatter)) => learnt.map(Some),

@@ -4,13 +4,16 @@ use std::time::SystemTime;
 
 use crate::cli::PathsFlags;
 use crate::exit::{Code, Failure};
+use crate::run::unless_interrupted;
 use crate::{output, path_lookup, run};
 
 /// Runs the command.
 pub(crate) fn run(flags: &PathsFlags) -> Result<Code, Failure> {
     run::block_on(async {
+        let interrupted = run::interrupts()?;
         let max = flags.maxpaths.map(|max| max as usize);
-        let list = path_lookup::find(&flags.query, &flags.destination, flags.probe, max).await?.list;
+        let finding = path_lookup::find(&flags.query, &flags.destination, flags.probe, max);
+        let Some((_, list)) = unless_interrupted(&interrupted, finding).await? else { return Ok(Code::Interrupted) };
         if flags.json {
             output::line(list.json())?;
         } else {

@@ -25,7 +25,7 @@ use crate::guard;
 use crate::output::{self, Chatter};
 use crate::patience::Rules;
 use crate::player::{self, Player};
-use crate::run;
+use crate::run::{self, unless_interrupted};
 use crate::sandbox::{Plan, Sandbox};
 use crate::settings;
 use crate::source::{self, Source};
@@ -68,7 +68,10 @@ pub(crate) fn run(flags: Box<PlayFlags>, chatter: Chatter) -> Result<Code, Failu
             ..SessionConfig::default()
         };
         let sources = [source];
-        let (session, events, peers) = run::fetching(&flags.session, config, &sources, chatter).await?;
+        let fetching = run::fetching(&flags.session, config, &sources, chatter);
+        let Some((session, events, peers)) = unless_interrupted(&interrupted, fetching).await? else {
+            return Ok(Code::Interrupted);
+        };
         let [source] = sources;
         let ended = match Playing::new(&session, &flags, source, &peers, (&dir, &sandbox), chatter) {
             Ok(mut playing) => {

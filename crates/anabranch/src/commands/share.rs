@@ -24,9 +24,8 @@ use crate::cli::{DialectChoice, SessionFlags, ShareFlags};
 use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::output::{self, Chatter};
-use crate::run;
+use crate::run::{self, unless_interrupted};
 use crate::sandbox::{Plan, Sandbox};
-use crate::scion;
 use crate::seeding::{self, Seeding};
 use crate::settings;
 use crate::source;
@@ -58,9 +57,8 @@ pub(crate) fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Fail
     let sandbox = Plan::share(&flags).enter(chatter)?;
     run::block_on(async {
         let interrupted = run::interrupts()?;
-        let mut scion = scion::config(&flags.session, std::iter::empty(), chatter).await?;
-        let peers = run::peers(&flags.session, scion.is_some()).await?;
-        scion::remember(scion.as_mut(), &flags.session, &peers, chatter)?;
+        let reached = run::reach(&flags.session, std::iter::empty(), chatter);
+        let Some((scion, peers)) = unless_interrupted(&interrupted, reached).await? else { return Ok(Code::Success) };
         let config = SessionConfig { scion, keeps_ports_for_ppspp: flags.ppspp, ..SessionConfig::default() };
         let secure_identity = match flags.secure {
             true => Some(identity(flags.session.scion.key.as_deref(), chatter)?),

@@ -11,6 +11,7 @@ use crate::cli::TracerouteFlags;
 use crate::exit::{Code, Failure};
 use crate::health::{self, not_received};
 use crate::output::{self, Chatter};
+use crate::run::unless_interrupted;
 use crate::{path_list, path_lookup, run};
 
 /// How often each router is asked: as often as scionproto's does.
@@ -25,8 +26,14 @@ struct Asked {
 /// Runs the command.
 pub(crate) fn run(flags: &TracerouteFlags, chatter: Chatter) -> Result<Code, Failure> {
     run::block_on(async {
-        let found = path_lookup::find(&flags.query, &flags.destination, false, None).await?;
-        let path = path_lookup::choose(&flags.one_path, &found.list)?;
+        let interrupted = run::interrupts()?;
+        let finding = async {
+            let (found, list) = path_lookup::find(&flags.query, &flags.destination, false, None).await?;
+            Ok((found, path_lookup::choose(&flags.one_path, list).await?))
+        };
+        let Some((found, path)) = unless_interrupted(&interrupted, finding).await? else {
+            return Ok(Code::Interrupted);
+        };
         if path.interfaces.is_empty() {
             let message = format!("{} is our own AS: there is no router on the way; `ping` asks a host", found.isd_as);
             return Err(Failure::usage(message));
@@ -40,7 +47,6 @@ pub(crate) fn run(flags: &TracerouteFlags, chatter: Chatter) -> Result<Code, Fai
         if !flags.json && !chatter.quiet {
             output::line(format_args!("tracing path {}: {path}", path.id()))?;
         }
-        let interrupted = run::interrupts()?;
         let asking = async {
             let mut rounds = Vec::with_capacity(PROBES_PER_HOP);
             for _ in 0..PROBES_PER_HOP {

@@ -14,7 +14,7 @@ use crate::commands::learn::{add, rules};
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
 use crate::patience::Rules;
-use crate::run;
+use crate::run::{self, unless_interrupted};
 use crate::source::Source;
 use crate::units;
 use crate::watch::{Content, Watch};
@@ -65,8 +65,10 @@ pub(crate) fn run(flags: &GetFlags, sources: Vec<Source>, chatter: Chatter) -> R
     run::block_on(async {
         let interrupted = run::interrupts()?;
         let sources = [source];
-        let (session, events, peers) =
-            run::fetching(&flags.session, SessionConfig::default(), &sources, chatter).await?;
+        let fetching = run::fetching(&flags.session, SessionConfig::default(), &sources, chatter);
+        let Some((session, events, peers)) = unless_interrupted(&interrupted, fetching).await? else {
+            return Ok(Code::Interrupted);
+        };
         let [source] = sources;
         let mut watch = Watch::new(&flags.session, chatter)?;
         let content = Content::live(source.name(), source.id(), Map::new());

@@ -19,9 +19,8 @@ use crate::commands::{check_trackers, share};
 use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::output::{self, Chatter};
-use crate::run;
+use crate::run::{self, unless_interrupted};
 use crate::sandbox::Plan;
-use crate::scion;
 use crate::units;
 use crate::watch::{Content, Watch};
 
@@ -56,9 +55,8 @@ pub(crate) fn run(mut flags: Box<LiveFlags>, chatter: Chatter) -> Result<Code, F
     let _sandbox = Plan::live(&flags).enter(chatter)?;
     run::block_on(async {
         let interrupted = run::interrupts()?;
-        let mut scion = scion::config(&flags.session, std::iter::empty(), chatter).await?;
-        let peers = run::peers(&flags.session, scion.is_some()).await?;
-        scion::remember(scion.as_mut(), &flags.session, &peers, chatter)?;
+        let reached = run::reach(&flags.session, std::iter::empty(), chatter);
+        let Some((scion, peers)) = unless_interrupted(&interrupted, reached).await? else { return Ok(Code::Success) };
         let secure_identity = if flags.secure { Some(identity(None, chatter)?) } else { None };
         let config = SessionConfig { scion, secure_identity, keeps_ports_for_ppspp: true, ..SessionConfig::default() };
         let mut config = run::session_config(&flags.session, config, chatter)?;

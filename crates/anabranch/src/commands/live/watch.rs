@@ -15,7 +15,7 @@ use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
 use crate::patience::Rules;
 use crate::player::{self, Player};
-use crate::run;
+use crate::run::{self, unless_interrupted};
 use crate::sandbox::Sandbox;
 use crate::source::Source;
 use crate::units;
@@ -37,8 +37,10 @@ pub(crate) fn run(flags: &PlayFlags, source: Source, sandbox: &Sandbox, chatter:
     run::block_on(async {
         let interrupted = run::interrupts()?;
         let sources = [source];
-        let (session, events, peers) =
-            run::fetching(&flags.session, SessionConfig::default(), &sources, chatter).await?;
+        let fetching = run::fetching(&flags.session, SessionConfig::default(), &sources, chatter);
+        let Some((session, events, peers)) = unless_interrupted(&interrupted, fetching).await? else {
+            return Ok(Code::Interrupted);
+        };
         let [source] = sources;
         let ended = match Watching::new(&session, flags, source, &peers, (sandbox, chatter)) {
             Ok(mut watching) => {

@@ -20,7 +20,7 @@ use crate::health::{self, not_received};
 use crate::output::{self, Chatter};
 use crate::path_list;
 use crate::path_lookup::{self, Found};
-use crate::run;
+use crate::run::{self, unless_interrupted};
 use summary::{Summary, milliseconds};
 
 /// Requests that wait for their answers at a time: those of two seconds, at one in eight milliseconds. Then the next one waits too.
@@ -29,14 +29,19 @@ const WAITING_MAX: usize = 256;
 /// Runs the command.
 pub(crate) fn run(flags: &PingFlags, chatter: Chatter) -> Result<Code, Failure> {
     run::block_on(async {
-        let found = path_lookup::find(&flags.query, &flags.destination, false, None).await?;
-        let Some(ip) = found.ip else {
-            let isd_as = found.isd_as;
-            return Err(Failure::usage(format!("`{isd_as}` is an AS: name a host of it, as in {isd_as},10.0.0.1")));
-        };
-        let path = path_lookup::choose(&flags.one_path, &found.list)?;
-        let remote = ScionAddr::new(found.isd_as, SocketAddr::new(ip, END_HOST_PORT));
         let interrupted = run::interrupts()?;
+        let finding = async {
+            let (found, list) = path_lookup::find(&flags.query, &flags.destination, false, None).await?;
+            let Some(ip) = found.ip else {
+                let isd_as = found.isd_as;
+                return Err(Failure::usage(format!("`{isd_as}` is an AS: name a host of it, as in {isd_as},10.0.0.1")));
+            };
+            Ok((found, ip, path_lookup::choose(&flags.one_path, list).await?))
+        };
+        let Some((found, ip, path)) = unless_interrupted(&interrupted, finding).await? else {
+            return Ok(Code::Interrupted);
+        };
+        let remote = ScionAddr::new(found.isd_as, SocketAddr::new(ip, END_HOST_PORT));
         let ping = Ping::new(flags, &found, remote, &path, chatter)?;
         if ping.is_heard() {
             ping.announce(&path)?;
