@@ -41,8 +41,10 @@ pub(crate) fn run(flags: Box<ReceiveFlags>, chatter: Chatter) -> Result<Code, Fa
         let in_ticket = ticket.iter().flat_map(|ticket| &ticket.addresses).any(|address| address.as_scion().is_some());
         let listen = &flags.invitation.listen;
         let scion = scion::bulk_config(&flags.bulk.paths, listen, false, in_ticket, &identity, chatter);
-        let Some(scion) = unless_interrupted(&interrupted, scion).await? else { return Ok(Code::Interrupted) };
         let is_standing = !keys.is_empty();
+        let Some(scion) = unless_interrupted(&interrupted, scion).await? else {
+            return Ok(if is_standing { Code::Success } else { Code::Interrupted });
+        };
         let invitation = match (&ticket, is_standing) {
             (None, false) => Some(invitation::new(&flags.invitation, true, &key)?),
             _ => None,
