@@ -7,6 +7,7 @@ use anabranch_scion::lookup::names::Names;
 use anabranch_swarm::Leave;
 use anabranch_transport::{NodeId, NodeIdError};
 
+use crate::awaited::Teller;
 use crate::exit::{Code, Failure};
 
 /// A host's name has at most so many bytes (RFC 1035 §2.3.4).
@@ -79,24 +80,27 @@ impl PeerAddress {
     }
 
     /// All addresses it stands for; names are looked up by way of `leave`. With `scion`, names of SCION hosts are known too.
-    pub(crate) async fn resolve(&self, scion: bool, leave: &Leave) -> Result<Vec<Endpoint>, Failure> {
-        let (host, port) = match self {
-            Self::Endpoint(endpoint) => return Ok(vec![*endpoint]),
-            Self::Keyed(_, address) => return Ok(vec![Endpoint::Scion(*address)]),
-            Self::Name(host, port) => (host, *port),
-        };
-        let of_scion = match scion {
-            // Who is not known there may be known elsewhere.
-            true => Names::system().endpoints(&format!("{host}:{port}")).await.unwrap_or_default(),
-            false => Vec::new(),
-        };
-        match leave.look_up(host, port).await {
-            Ok(found) => Ok(of_scion.into_iter().chain(found.into_iter().map(Endpoint::from)).collect()),
-            Err(_) if !of_scion.is_empty() => Ok(of_scion),
-            Err(error) => {
-                let message = format!("cannot look up `{host}`: {error}; check the name, or give the peer's address");
-                Err(Failure::new(Code::Network, message))
-            }
+    pub(crate) async fn resolve(&self, scion: bool, leave: &Leave, teller: Teller) -> Result<Vec<Endpoint>, Failure> {
+        match self {
+            Self::Endpoint(endpoint) => Ok(vec![*endpoint]),
+            Self::Keyed(_, address) => Ok(vec![Endpoint::Scion(*address)]),
+            Self::Name(host, port) => teller.name(host, look_up(host, *port, scion, leave)).await,
+        }
+    }
+}
+
+async fn look_up(host: &str, port: u16, scion: bool, leave: &Leave) -> Result<Vec<Endpoint>, Failure> {
+    let of_scion = match scion {
+        // Who is not known there may be known elsewhere.
+        true => Names::system().endpoints(&format!("{host}:{port}")).await.unwrap_or_default(),
+        false => Vec::new(),
+    };
+    match leave.look_up(host, port).await {
+        Ok(found) => Ok(of_scion.into_iter().chain(found.into_iter().map(Endpoint::from)).collect()),
+        Err(_) if !of_scion.is_empty() => Ok(of_scion),
+        Err(error) => {
+            let message = format!("cannot look up `{host}`: {error}; check the name, or give the peer's address");
+            Err(Failure::new(Code::Network, message))
         }
     }
 }

@@ -8,6 +8,7 @@
 //! | `choice` | which files of a content are wanted |
 //! | `destination` | SCION destinations and ends of links as users write them |
 //! | `path_lookup`, `health`, `path_list`, `ask` | the paths that flags let through; which of them carry anything; how they are shown and chosen |
+//! | `awaited` | what others have to answer before a command goes on, and what is told meanwhile |
 //! | `commands` | one file a command |
 //! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
 //! | `bulk` | what `send` and `receive` have in common: whom to deal with, what to say, receipts |
@@ -24,6 +25,7 @@
 
 mod address;
 mod ask;
+mod awaited;
 mod bulk;
 mod choice;
 mod cli;
@@ -106,10 +108,10 @@ fn execute() -> Result<Code, Failure> {
         Command::Limit(Later(flags)) => commands::remote::limit(&flags),
         Command::Watch(Later(flags)) => commands::remote::watch(&flags, chatter),
         Command::Password(Later(flags)) => commands::remote::password(&flags, chatter),
-        Command::Paths(Later(flags)) => commands::paths::run(&flags),
+        Command::Paths(Later(flags)) => commands::paths::run(&flags, chatter),
         Command::Ping(Later(flags)) => commands::ping::run(&flags, chatter),
         Command::Traceroute(Later(flags)) => commands::traceroute::run(&flags, chatter),
-        Command::Address(Later(flags)) => commands::address::run(&flags),
+        Command::Address(Later(flags)) => commands::address::run(&flags, chatter),
         Command::Keys(Later(flags)) => commands::keys::run(&flags.command, chatter),
         Command::Net(Later(flags)) => commands::net::run(flags.command, chatter),
         Command::Demo(Later(flags)) => commands::demo::run(&flags, chatter),

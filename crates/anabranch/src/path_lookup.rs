@@ -11,6 +11,7 @@ use anabranch_paths::{IsdAs, PathFilter, PolicyFile, ScionPath};
 use anabranch_scion::lookup::names::{NameError, Names};
 use anabranch_scion::lookup::{PathLookup, Source};
 
+use crate::awaited::Teller;
 use crate::cli::{OnePathFlags, PathFlags, QueryFlags};
 use crate::destination::Destination;
 use crate::exit::{Code, Failure};
@@ -38,18 +39,17 @@ pub(crate) async fn find(
     destination: &Destination,
     probe: bool,
     max: Option<usize>,
+    teller: Teller,
 ) -> Result<(Found, PathList), Failure> {
     let flags = &query.path;
-    let (isd_as, host) = resolve(destination).await?;
+    let (isd_as, host) = resolve(destination, teller).await?;
     let filter = match &flags.policy {
         Some(path) => filter(flags, read_policy(path)?.filter(isd_as, host).clone()),
         None => filter(flags, PathFilter::default()),
     };
     let source = Source::find(flags.sciond.as_deref()).map_err(Failure::input)?;
-    let unreachable = |error| Failure::new(Code::Network, error);
-    let lookup = PathLookup::start(source).await.map_err(unreachable)?;
-    let paths = if query.refresh { lookup.paths_afresh(isd_as).await } else { lookup.paths(isd_as).await };
-    let mut paths = paths.map_err(unreachable)?.to_vec();
+    let lookup = teller.start(source).await?;
+    let mut paths = teller.paths(&lookup, isd_as, query.refresh).await?.to_vec();
     let total = paths.len();
     anabranch_paths::sort(&mut paths);
     filter.apply(&mut paths, SystemTime::now());
@@ -98,15 +98,19 @@ pub(crate) async fn choose(flags: &OnePathFlags, list: PathList) -> Result<Arc<S
 }
 
 /// The AS, and the host with its port, which is zero where none was given.
-async fn resolve(destination: &Destination) -> Result<(IsdAs, Option<SocketAddr>), Failure> {
+async fn resolve(destination: &Destination, teller: Teller) -> Result<(IsdAs, Option<SocketAddr>), Failure> {
     match destination {
         Destination::As(isd_as) => Ok((*isd_as, None)),
         Destination::Host { isd_as, ip, port } => Ok((*isd_as, Some(SocketAddr::new(*ip, port.unwrap_or(0))))),
         Destination::Name(name) => {
-            let hosts = Names::system().resolve(name).await.map_err(|error| match error {
-                NameError::HostsLine { .. } | NameError::Hosts { .. } => Failure::input(error),
-                _ => Failure::new(Code::Network, error),
-            })?;
+            let names = Names::system();
+            let resolving = async {
+                names.resolve(name).await.map_err(|error| match error {
+                    NameError::HostsLine { .. } | NameError::Hosts { .. } => Failure::input(error),
+                    _ => Failure::new(Code::Network, error),
+                })
+            };
+            let hosts = teller.name(name, resolving).await?;
             // A name that stands for anything stands for at least one host.
             let first = hosts.first().ok_or_else(|| Failure::new(Code::Network, format!("`{name}` has no address")))?;
             Ok((first.isd_as, Some(SocketAddr::new(first.ip, 0))))

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
 use crate::address::PeerAddress;
+use crate::awaited::Teller;
 use crate::bulk::options;
 use crate::cli::{NodeName, SessionFlags, Switch};
 use crate::exit::{Code, Failure};
@@ -189,7 +190,7 @@ pub(crate) async fn reach(
     chatter: Chatter,
 ) -> Result<(Option<ScionConfig>, Vec<Endpoint>), Failure> {
     let mut scion = scion::config(flags, others, chatter).await?;
-    let peers = peers(flags, scion.is_some()).await?;
+    let peers = peers(flags, scion.is_some(), chatter).await?;
     scion::remember(scion.as_mut(), flags, &peers, chatter)?;
     Ok((scion, peers))
 }
@@ -299,10 +300,11 @@ pub(crate) fn keys(flags: &SessionFlags) -> Vec<(ScionAddr, NodeId)> {
 }
 
 /// The peers that the flags name.
-async fn peers(flags: &SessionFlags, scion: bool) -> Result<Vec<Endpoint>, Failure> {
+async fn peers(flags: &SessionFlags, scion: bool, chatter: Chatter) -> Result<Vec<Endpoint>, Failure> {
     let (mut peers, leave) = (Vec::new(), Leave::by(&flags.multipath.interface));
+    let teller = Teller { chatter, has_events: flags.json };
     for peer in &flags.peer {
-        peers.extend(peer.resolve(scion, &leave).await?);
+        peers.extend(peer.resolve(scion, &leave, teller).await?);
     }
     match peers.iter().find(|peer| peer.socket_addr().port() == 0) {
         Some(peer) => Err(Failure::usage(format!("`--peer {peer}`: port 0 cannot be dialled; give the peer's port"))),

@@ -16,6 +16,7 @@ use anabranch_transport::{Congestion, Identity, IdentityError, NodeId, QuicBudge
 
 use crate::address::PeerAddress;
 use crate::ask;
+use crate::awaited::Teller;
 use crate::cli::{BulkPathFlags, CongestionChoice, PathFlags, SessionFlags};
 use crate::exit::{Code, Failure};
 use crate::guard;
@@ -79,9 +80,10 @@ pub(crate) async fn config(
         };
         Ok(Own { identity: identity?, allowed, congestion, budget })
     };
-    let opened = match open((&flags.scion.paths, policy), &flags.scion.path, listen.first().copied(), own).await {
+    let (paths, teller) = ((&flags.scion.paths, policy), Teller { chatter, has_events: flags.json });
+    let opened = match open(paths, &flags.scion.path, listen.first().copied(), own, teller).await {
         Ok(mut config) if flags.multipath.interactive => {
-            ask_for_paths(&mut config, &named).await?;
+            ask_for_paths(&mut config, &named, teller).await?;
             Ok(config)
         }
         opened => opened,
@@ -98,11 +100,10 @@ pub(crate) async fn config(
 }
 
 /// Asks which paths to take to the ASes of `peers`, and restricts the choice to those.
-async fn ask_for_paths(config: &mut ScionConfig, peers: &BTreeSet<ScionAddr>) -> Result<(), Failure> {
+async fn ask_for_paths(config: &mut ScionConfig, peers: &BTreeSet<ScionAddr>, teller: Teller) -> Result<(), Failure> {
     let destinations: BTreeSet<IsdAs> = peers.iter().map(|peer| peer.isd_as).collect();
     for destination in destinations {
-        let found = config.lookup.paths(destination).await.map_err(|error| Failure::new(Code::Network, error))?;
-        let mut paths = found.to_vec();
+        let mut paths = teller.paths(&config.lookup, destination, false).await?.to_vec();
         anabranch_paths::sort(&mut paths);
         config.filter.apply(&mut paths, SystemTime::now());
         let list = PathList::new(config.lookup.local_as().isd_as, destination, paths, None);
@@ -127,7 +128,7 @@ pub(crate) async fn bulk_config(
     is_asked_for: bool,
     is_offered: bool,
     identity: &Identity,
-    chatter: Chatter,
+    teller: Teller,
 ) -> Result<Option<ScionConfig>, Failure> {
     let listen: Vec<ScionAddr> = listen.iter().filter_map(Endpoint::as_scion).collect();
     if listen.len() > 1 {
@@ -146,10 +147,10 @@ pub(crate) async fn bulk_config(
             budget: QuicBudget::new(BUFFER_BYTES_DEFAULT),
         })
     };
-    match open((&flags.scion, policy), &flags.path, listen.first().copied(), own).await {
+    match open((&flags.scion, policy), &flags.path, listen.first().copied(), own, teller).await {
         Ok(config) => Ok(Some(config)),
         Err(failure) if !is_asked_for => {
-            chatter.note(format_args!("without SCION: {failure}"));
+            teller.chatter.note(format_args!("without SCION: {failure}"));
             Ok(None)
         }
         Err(failure) => Err(failure),
@@ -165,10 +166,10 @@ async fn open(
     only: &[PathIdPrefix],
     listen: Option<ScionAddr>,
     own: impl FnOnce(ScionAddr) -> Result<Own, IdentityError>,
+    teller: Teller,
 ) -> Result<ScionConfig, Failure> {
-    let network = |error: &dyn std::fmt::Display| Failure::new(Code::Network, error);
-    let source = Source::find(paths.sciond.as_deref()).map_err(|error| network(&error))?;
-    let lookup = PathLookup::start(source).await.map_err(|error| network(&error))?;
+    let source = Source::find(paths.sciond.as_deref()).map_err(|error| Failure::new(Code::Network, error))?;
+    let lookup = teller.start(source).await?;
     let ours = lookup.local_as().isd_as;
     if let Some(listen) = listen.filter(|listen| listen.isd_as != ours) {
         let message = format!(

@@ -1,19 +1,21 @@
 //! `address`: the SCION address of this host.
 
-use anabranch_scion::lookup::{PathLookup, Source};
+use anabranch_scion::lookup::Source;
 use serde_json::json;
 
+use crate::awaited::Teller;
 use crate::cli::AddressFlags;
 use crate::exit::{Code, Failure};
+use crate::output::Chatter;
 use crate::run::unless_interrupted;
 use crate::{output, run, scion};
 
 /// Runs the command.
-pub(crate) fn run(flags: &AddressFlags) -> Result<Code, Failure> {
+pub(crate) fn run(flags: &AddressFlags, chatter: Chatter) -> Result<Code, Failure> {
     run::block_on(async {
         let interrupted = run::interrupts()?;
         let source = Source::find(flags.sciond.as_deref()).map_err(Failure::input)?;
-        let starting = async { PathLookup::start(source).await.map_err(|error| Failure::new(Code::Network, error)) };
+        let starting = Teller { chatter, has_events: false }.start(source);
         let Some(lookup) = unless_interrupted(&interrupted, starting).await? else { return Ok(Code::Interrupted) };
         let (isd_as, ip) = (lookup.local_as().isd_as, scion::local_ip(&lookup)?);
         let address = format!("{isd_as},{ip}");

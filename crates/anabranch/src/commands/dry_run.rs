@@ -9,6 +9,7 @@ use anabranch_swarm::bulk::{Dial, Source};
 use anabranch_transport::Interfaces;
 use serde_json::{Value, json};
 
+use crate::awaited::Teller;
 use crate::cli::SendFlags;
 use crate::exit::{Code, Failure};
 use crate::path_list::PathList;
@@ -20,6 +21,7 @@ pub(crate) async fn run(
     source: &dyn Source,
     dials: &[Dial],
     scion: Option<&ScionConfig>,
+    teller: Teller,
 ) -> Result<Code, Failure> {
     let entries = parse_entries(&source.manifest()).map_err(|error| Failure::new(Code::Failed, error))?;
     let listen = &flags.invitation.listen;
@@ -29,7 +31,7 @@ pub(crate) async fn run(
         let mut ways = Vec::new();
         for address in &dial.addresses {
             match (address, scion) {
-                (Endpoint::Scion(address), Some(scion)) => ways.push(of_scion(address, scion).await?),
+                (Endpoint::Scion(address), Some(scion)) => ways.push(of_scion(address, scion, teller).await?),
                 (Endpoint::Scion(_), None) => {}
                 (Endpoint::Ip(_), _) if is_scion_alone => {}
                 (Endpoint::Ip(_), _) => ways.push(of_ip(flags, address)?),
@@ -71,9 +73,8 @@ struct FoundPaths {
     json: Vec<Value>,
 }
 
-async fn of_scion(address: &ScionAddr, scion: &ScionConfig) -> Result<FoundPaths, Failure> {
-    let found = scion.lookup.paths(address.isd_as).await.map_err(|error| Failure::new(Code::Network, error))?;
-    let mut paths = found.to_vec();
+async fn of_scion(address: &ScionAddr, scion: &ScionConfig, teller: Teller) -> Result<FoundPaths, Failure> {
+    let mut paths = teller.paths(&scion.lookup, address.isd_as, false).await?.to_vec();
     anabranch_paths::sort(&mut paths);
     match &scion.policy {
         Some(policy) => policy.filter(address.isd_as, Some(address.host)).apply(&mut paths, SystemTime::now()),

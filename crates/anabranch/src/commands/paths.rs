@@ -2,17 +2,20 @@
 
 use std::time::SystemTime;
 
+use crate::awaited::Teller;
 use crate::cli::PathsFlags;
 use crate::exit::{Code, Failure};
+use crate::output::Chatter;
 use crate::run::unless_interrupted;
 use crate::{output, path_lookup, run};
 
 /// Runs the command.
-pub(crate) fn run(flags: &PathsFlags) -> Result<Code, Failure> {
+pub(crate) fn run(flags: &PathsFlags, chatter: Chatter) -> Result<Code, Failure> {
     run::block_on(async {
         let interrupted = run::interrupts()?;
+        let teller = Teller { chatter, has_events: false };
         let max = flags.maxpaths.map(|max| max as usize);
-        let finding = path_lookup::find(&flags.query, &flags.destination, flags.probe, max);
+        let finding = path_lookup::find(&flags.query, &flags.destination, flags.probe, max, teller);
         let Some((_, list)) = unless_interrupted(&interrupted, finding).await? else { return Ok(Code::Interrupted) };
         if flags.json {
             output::line(list.json())?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anabranch_hercules::wire::ticket::Ticket;
 use anabranch_swarm::bulk::{self, Admission, Destinations, Dial, Peers};
 
+use crate::awaited::Teller;
 use crate::bulk::invitation;
 use crate::bulk::known::Known;
 use crate::bulk::options::{identity, options, start_failure};
@@ -40,7 +41,8 @@ pub(crate) fn run(flags: Box<ReceiveFlags>, chatter: Chatter) -> Result<Code, Fa
         let key = identity.node_id();
         let in_ticket = ticket.iter().flat_map(|ticket| &ticket.addresses).any(|address| address.as_scion().is_some());
         let listen = &flags.invitation.listen;
-        let scion = scion::bulk_config(&flags.bulk.paths, listen, false, in_ticket, &identity, chatter);
+        let teller = Teller { chatter, has_events: flags.bulk.json };
+        let scion = scion::bulk_config(&flags.bulk.paths, listen, false, in_ticket, &identity, teller);
         let is_standing = !keys.is_empty();
         let Some(scion) = unless_interrupted(&interrupted, scion).await? else {
             return Ok(if is_standing { Code::Success } else { Code::Interrupted });

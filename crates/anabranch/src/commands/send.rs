@@ -14,6 +14,7 @@ use anabranch_swarm::bulk::{self, Dial, Options, PeerKey, Peers, Source};
 use tokio::sync::Notify;
 
 use super::bulk_files::scan_failure;
+use crate::awaited::Teller;
 use crate::bulk::invitation;
 use crate::bulk::known::Known;
 use crate::bulk::options::{identity, options, start_failure};
@@ -45,20 +46,21 @@ pub(crate) fn run(flags: Box<SendFlags>, chatter: Chatter) -> Result<Code, Failu
         let key = identity.node_id();
         let named_scion = |target: &Target| matches!(target, Target::Host { address, .. } if address.is_scion());
         let in_ticket = |target: &Target| matches!(target, Target::Ticket(ticket) if ticket.addresses.iter().any(|address| address.as_scion().is_some()));
+        let teller = Teller { chatter, has_events: flags.bulk.json && !flags.dry_run };
         let scion = scion::bulk_config(
             &flags.bulk.paths,
             &flags.invitation.listen,
             flags.to.iter().any(named_scion),
             flags.to.iter().any(in_ticket),
             &identity,
-            chatter,
+            teller,
         );
         let Some(scion) = unless_interrupted(&interrupted, scion).await? else { return Ok(Code::Interrupted) };
         let known = Known::open(&flags.bulk, chatter)?;
-        let found = unless_interrupted(&interrupted, dials(&flags, scion.is_some(), &known)).await?;
+        let found = unless_interrupted(&interrupted, dials(&flags, scion.is_some(), &known, teller)).await?;
         let Some((dials, dialled)) = found else { return Ok(Code::Interrupted) };
         if flags.dry_run {
-            let shown = super::dry_run::run(&flags, &*source, &dials, scion.as_ref());
+            let shown = super::dry_run::run(&flags, &*source, &dials, scion.as_ref(), teller);
             return Ok(unless_interrupted(&interrupted, shown).await?.unwrap_or(Code::Interrupted));
         }
         let invitation = match dials.is_empty() {
@@ -166,13 +168,18 @@ async fn source(
 }
 
 /// Whom to call, and what they are called in turn.
-async fn dials(flags: &SendFlags, scion: bool, known: &Known) -> Result<(Vec<Dial>, Vec<Dialled>), Failure> {
+async fn dials(
+    flags: &SendFlags,
+    scion: bool,
+    known: &Known,
+    teller: Teller,
+) -> Result<(Vec<Dial>, Vec<Dialled>), Failure> {
     let (mut dials, mut dialled, leave) = (Vec::new(), Vec::new(), Leave::by(&flags.bulk.paths.interface));
     for target in &flags.to {
         let (dial, is_remembered) = match target {
             Target::Ticket(ticket) => (Dial::from(&**ticket), false),
             Target::Host { key, address, .. } => {
-                let addresses = address.resolve(scion, &leave).await?;
+                let addresses = address.resolve(scion, &leave, teller).await?;
                 let found = key.or_else(|| known.find(&addresses));
                 (Dial { addresses, key: found.map(PeerKey::Whole), secret: None }, key.is_none())
             }

@@ -7,6 +7,7 @@ use anabranch_paths::{Interface, ScionAddr, ScionPath};
 use anabranch_scion::socket::{END_HOST_PORT, ProbeError, Socket, TraceAnswer, TraceHop};
 use serde_json::{Value, json};
 
+use crate::awaited::Teller;
 use crate::cli::TracerouteFlags;
 use crate::exit::{Code, Failure};
 use crate::health::{self, not_received};
@@ -27,8 +28,9 @@ struct Asked {
 pub(crate) fn run(flags: &TracerouteFlags, chatter: Chatter) -> Result<Code, Failure> {
     run::block_on(async {
         let interrupted = run::interrupts()?;
+        let teller = Teller { chatter, has_events: false };
         let finding = async {
-            let (found, list) = path_lookup::find(&flags.query, &flags.destination, false, None).await?;
+            let (found, list) = path_lookup::find(&flags.query, &flags.destination, false, None, teller).await?;
             Ok((found, path_lookup::choose(&flags.one_path, list).await?))
         };
         let Some((found, path)) = unless_interrupted(&interrupted, finding).await? else {

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::traceroute;
+use crate::awaited::Teller;
 use crate::cli::PingFlags;
 use crate::exit::{Code, Failure};
 use crate::health::{self, not_received};
@@ -30,8 +31,9 @@ const WAITING_MAX: usize = 256;
 pub(crate) fn run(flags: &PingFlags, chatter: Chatter) -> Result<Code, Failure> {
     run::block_on(async {
         let interrupted = run::interrupts()?;
+        let teller = Teller { chatter, has_events: flags.json };
         let finding = async {
-            let (found, list) = path_lookup::find(&flags.query, &flags.destination, false, None).await?;
+            let (found, list) = path_lookup::find(&flags.query, &flags.destination, false, None, teller).await?;
             let Some(ip) = found.ip else {
                 let isd_as = found.isd_as;
                 return Err(Failure::usage(format!("`{isd_as}` is an AS: name a host of it, as in {isd_as},10.0.0.1")));
