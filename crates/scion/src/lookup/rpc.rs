@@ -41,6 +41,19 @@ enum AttemptError {
     Final(LookupError),
 }
 
+/// A call that has no answer yet. Where it goes without one, whether it was late or nobody waits for it any more, it may be one answer that
+/// does not come, or a connection that is dead and does not say so: the next call opens another. Calls that still wait over this
+/// one keep it.
+struct Unanswered<'a>(&'a Channel);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut connection) = self.0.connection.try_lock() {
+            connection.take();
+        }
+    }
+}
+
 impl Channel {
     /// Nothing is opened before the first call. `address` is host and port.
     pub(super) fn new(server: Server, address: impl Into<String>) -> Self {
@@ -71,15 +84,14 @@ impl Channel {
             }
             .map_err(|(AttemptError::Lost(error) | AttemptError::Final(error))| error)
         };
-        if let Ok(answer) = timeout(CALL_TIMEOUT, calls).await {
-            return answer;
+        let unanswered = Unanswered(self);
+        match timeout(CALL_TIMEOUT, calls).await {
+            Ok(answer) => {
+                std::mem::forget(unanswered);
+                answer
+            }
+            Err(_) => Err(self.late()),
         }
-        // It may be one answer that does not come, or a connection that is dead and does not say so: the next call opens another.
-        // Calls that still wait over this one keep it.
-        if let Ok(mut connection) = self.connection.try_lock() {
-            connection.take();
-        }
-        Err(self.late())
     }
 
     /// A Connect call on a connection of its own.

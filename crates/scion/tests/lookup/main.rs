@@ -271,6 +271,25 @@ async fn a_server_that_says_nothing_is_given_up() {
     drop(accepting.await.unwrap());
 }
 
+#[tokio::test]
+async fn a_call_that_nobody_waits_for_any_more_leaves_no_dead_connection() {
+    let listener = TcpListener::bind(ANYWHERE).await.unwrap();
+    let daemon = Daemon::new(listener.local_addr().unwrap().to_string());
+    let mut connections = Vec::new();
+    for _ in 0..2 {
+        // That something has come says that the connection is there for other calls.
+        let accepting = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            stream.readable().await.unwrap();
+            stream
+        };
+        tokio::select! {
+            answer = daemon.local_as() => panic!("{answer:?}"),
+            stream = timeout(PATIENCE, accepting) => connections.push(stream.expect("another connection")),
+        }
+    }
+}
+
 /// A control service of 1-2 in the way of one that knows its core and 1-3.
 fn control_service(method: &str, message: &[u8]) -> Answered {
     if method != SEGMENTS_METHOD {
