@@ -20,7 +20,7 @@ use super::{LookupError, Server};
 /// A server that is there takes a connection at once; one that is not must not hold up everything else.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// For a whole call. A daemon that knows nothing yet asks control services of three ASes, each over the network.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a body: one message and its frame.
 const BODY_BYTES_MAX: usize = grpc::MESSAGE_BYTES_MAX + 5;
 /// Bytes of a server's own words that an error repeats.
