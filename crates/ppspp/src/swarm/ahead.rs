@@ -4,10 +4,12 @@
 //! Whatever does not hold together is read datagram by datagram, as if nobody had looked: that alone tells what is missing, and who lies. So
 //! where a run does not hold, half of it is tried, and so on: a liar costs others little.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use super::{PeerAddress, Swarm};
 use crate::bin::Bin;
+use crate::binmap::Binmap;
 use crate::hash::{Digest, HashFunction};
 use crate::merkle::{NodeStore, OFFERS_MAX};
 use crate::state::State;
@@ -57,7 +59,7 @@ struct Lone<'a> {
     /// The place of its digest among those of the batch.
     hashed: usize,
     /// What comes with it, among all that came with any.
-    offered: std::ops::Range<usize>,
+    offered: Range<usize>,
 }
 
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
@@ -107,7 +109,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let mut before: Option<(ChannelId, usize, Codec)> = None;
         // Chunks that are not here, as far as was looked.
         let mut missing = 0..0;
-        let mut is_missing = |held: &crate::binmap::Binmap, chunk: u64| {
+        let mut is_missing = |held: &Binmap, chunk: u64| {
             if !missing.contains(&chunk) {
                 missing = if held.contains(chunk) { 0..0 } else { chunk..held.next_set(chunk).unwrap_or(u64::MAX) };
             }
@@ -197,9 +199,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
 /// How many of the datagrams from `at` on have chunks of one channel that follow each other.
 fn run_len(lone: &[Lone<'_>], at: usize) -> usize {
     let Some(first) = lone.first() else { return 0 };
-    let follows = |(ahead, one): (usize, &Lone<'_>)| {
-        let is_next = first.chunk.chunk.checked_add(ahead as u64) == Some(one.chunk.chunk);
+    let follows = |(ahead, one): &(usize, &Lone<'_>)| {
+        let is_next = first.chunk.chunk.checked_add(*ahead as u64) == Some(one.chunk.chunk);
         one.datagram == at + ahead && one.channel == first.channel && is_next
     };
-    lone.iter().enumerate().take_while(|found| follows((found.0, found.1))).take(RUN_MAX).count()
+    lone.iter().enumerate().take(RUN_MAX).take_while(follows).count()
 }

@@ -372,9 +372,6 @@ impl<P: PeerAddress> Channel<P> {
             }
             lost.extend(is_here.then_some(run.start));
             (*number, run.start) = (*number + 1, run.start + 1);
-            if run.is_empty() {
-                self.sent_order.pop_front();
-            }
         }
         self.lose(now, &lost, false);
     }

@@ -228,12 +228,9 @@ impl Receiver {
     /// # Errors
     /// `WouldBlock` if nothing is there; else what the kernel says.
     pub fn recv(&mut self, places: &mut [Place<'_>]) -> io::Result<Batch<'_>> {
-        self.received.clear();
+        self.begin();
         self.taken.clear();
         self.taken.resize(places.len(), false);
-        if let Some(inbound) = &mut self.inbound {
-            inbound.keep_up(self.shared.changes());
-        }
         self.hand_out(places);
         let mut frames = 0;
         if self.received.is_empty() && !places.is_empty() {
@@ -254,10 +251,7 @@ impl Receiver {
     /// # Errors
     /// As [`Receiver::recv`].
     pub fn recv_lying(&mut self) -> io::Result<Batch<'_>> {
-        if let Some(inbound) = &mut self.inbound {
-            inbound.keep_up(self.shared.changes());
-        }
-        self.received.clear();
+        self.begin();
         // What an earlier receive left.
         self.tell();
         let mut frames = 0;
@@ -284,10 +278,7 @@ impl Receiver {
     /// # Errors
     /// As [`Receiver::recv`].
     pub fn recv_each(&mut self, mut take: impl FnMut(&Received, &[u8], &mut [u8])) -> io::Result<bool> {
-        if let Some(inbound) = &mut self.inbound {
-            inbound.keep_up(self.shared.changes());
-        }
-        self.received.clear();
+        self.begin();
         let before = self.counters.packets;
         // What an earlier receive left.
         self.hand_on(&mut take);
@@ -305,6 +296,14 @@ impl Receiver {
             |receiver, inlet, take| receiver.hand_on_frames(inlet, take),
         )?;
         Ok(is_full || frames > 0)
+    }
+
+    /// A receive begins: nothing of it is there yet, and what is remembered of paths holds.
+    fn begin(&mut self) {
+        self.received.clear();
+        if let Some(inbound) = &mut self.inbound {
+            inbound.keep_up(self.shared.changes());
+        }
     }
 
     /// One receive of the system's.

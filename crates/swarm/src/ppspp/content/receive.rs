@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use anabranch_content::geometry::BlockRange;
+use anabranch_content::geometry::{BlockRange, Geometry};
 
 use super::Content;
 use crate::events::FailureKind;
@@ -64,15 +64,9 @@ impl Content {
         if self.live.is_some() || *first < front {
             return 0;
         }
-        let geometry = &info.geometry;
-        let block_len = geometry.block_length();
-        let offset = (first - front) * u64::from(block_len);
-        if offset >= geometry.total() {
-            return 0;
-        }
-        let piece = geometry.piece_at(offset);
-        let begin = (offset - geometry.piece_offset(piece)) as u32;
-        let room = buffers.room_from(begin).min(geometry.data_len(piece) - begin) / block_len;
+        let (geometry, block_len) = (&info.geometry, info.geometry.block_length());
+        let (piece, begin) = place(geometry, first - front);
+        let room = buffers.room_from(begin).min(geometry.data_len(piece).saturating_sub(begin)) / block_len;
         let is_whole = |(_, payload): &&(u64, &[u8])| payload.len() == block_len as usize;
         let count = run.iter().take(room as usize).take_while(is_whole).count();
         let range = BlockRange { piece, begin, len: count as u32 * block_len };
@@ -111,10 +105,7 @@ impl Content {
             }
             return self.core.store_failed(chunk);
         };
-        let geometry = &info.geometry;
-        let offset = (chunk - front) * u64::from(geometry.block_length());
-        let piece = geometry.piece_at(offset);
-        let begin = (offset - geometry.piece_offset(piece)) as u32;
+        let (piece, begin) = place(&info.geometry, chunk - front);
         match buffers.insert(BlockRange { piece, begin, len: payload.len() as u32 }, payload, now) {
             Ok(()) => {}
             // It is there, or on its way to the disk: what it counts for is settled there.
@@ -156,4 +147,11 @@ impl Content {
         );
         self.fail(FailureKind::Metadata, reason);
     }
+}
+
+/// The piece that a chunk of the files is in, and where it begins there.
+fn place(geometry: &Geometry, chunk: u64) -> (u32, u32) {
+    let offset = chunk * u64::from(geometry.block_length());
+    let piece = geometry.piece_at(offset);
+    (piece, (offset - geometry.piece_offset(piece)) as u32)
 }

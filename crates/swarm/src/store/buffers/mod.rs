@@ -190,17 +190,14 @@ impl PieceBuffers {
             piece.fillers.retain(|(other, _)| !other.overlaps(&range));
         }
         self.place(range, now)?;
-        let block_len = self.geometry.block_length();
-        let (index, mut within) = ((range.begin / self.chunk_len) as usize, (range.begin % self.chunk_len) as usize);
-        let piece = self.pieces.get_mut(&range.piece).ok_or(NoPlace::Outside)?;
-        let chunk = piece.chunks.get_mut(index).and_then(Option::as_mut).ok_or(NoPlace::Outside)?;
-        for part in parts {
-            let place = chunk.get_mut(within..within + part.len()).ok_or(NoPlace::Outside)?;
-            place.copy_from_slice(part);
-            within += part.len();
+        if !self.copy(range, 0, parts) {
+            return Err(NoPlace::Outside);
         }
-        piece.touched = now;
-        piece.blocks[blocks(range, block_len)].fill(Block::InMemory);
+        let block_len = self.geometry.block_length();
+        if let Some(piece) = self.pieces.get_mut(&range.piece) {
+            piece.touched = now;
+            piece.blocks[blocks(range, block_len)].fill(Block::InMemory);
+        }
         Ok(())
     }
 
@@ -212,7 +209,7 @@ impl PieceBuffers {
     /// Copies the bytes from `at` on of a block that `conn` is receiving in place; answers whether it still is.
     pub(crate) fn write(&mut self, range: BlockRange, conn: ConnId, at: u32, bytes: &[u8]) -> bool {
         let receiving = self.pieces.get(&range.piece).is_some_and(|piece| piece.fillers.contains(&(range, conn)));
-        receiving && self.copy(range, at, bytes)
+        receiving && self.copy(range, at, std::iter::once(bytes))
     }
 
     /// What lies where `range` goes, received or not; `None` where no memory was laid out for it.
@@ -222,12 +219,17 @@ impl PieceBuffers {
         chunk.get(within..within + range.len as usize)
     }
 
-    fn copy(&mut self, range: BlockRange, at: u32, bytes: &[u8]) -> bool {
-        let within = (range.begin % self.chunk_len + at) as usize;
+    fn copy<'a>(&mut self, range: BlockRange, at: u32, mut parts: impl Iterator<Item = &'a [u8]>) -> bool {
+        let mut within = (range.begin % self.chunk_len + at) as usize;
         let index = (range.begin / self.chunk_len) as usize;
         let chunk = self.pieces.get_mut(&range.piece).and_then(|piece| piece.chunks.get_mut(index)?.as_mut());
-        let place = chunk.and_then(|chunk| chunk.get_mut(within..within + bytes.len()));
-        place.map(|place| place.copy_from_slice(bytes)).is_some()
+        chunk.is_some_and(|chunk| {
+            parts.all(|part| {
+                let place = chunk.get_mut(within..within + part.len());
+                within += part.len();
+                place.map(|place| place.copy_from_slice(part)).is_some()
+            })
+        })
     }
 
     /// The connection is gone; blocks that it left half-received are missing again.
