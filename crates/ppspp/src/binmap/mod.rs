@@ -154,15 +154,6 @@ impl Binmap {
         Bin::new(layer, chunk >> layer)
     }
 
-    /// Layer of the smallest bin around `chunk` that is not empty; `None` where there are no chunks at all.
-    pub fn least_filled_layer(&self, chunk: u64) -> Option<u32> {
-        match chunk >> self.layer {
-            0 => self.tree.least_filled(self.layer, chunk),
-            // All that there is lies left of it, the first chunk of the bin included.
-            _ => (!self.is_empty()).then(|| u64::BITS - chunk.leading_zeros()),
-        }
-    }
-
     /// The first chunk from `from` on that is in every map of `within` and in none of `without`, and how many follow it without
     /// a break, `len_max` at most. No new map is made for it.
     pub fn next_match(from: u64, len_max: u64, within: &[&Self], without: &[&Self]) -> Option<Range<u64>> {

@@ -210,32 +210,6 @@ impl Tree {
         }
     }
 
-    /// Layer of the smallest node around `chunk`, counted from the tree's first, that is not empty.
-    pub(super) fn least_filled(&self, mut layer: u32, chunk: u64) -> Option<u32> {
-        if *self == Self::Empty {
-            return None;
-        }
-        let mut tree = self;
-        loop {
-            match tree {
-                // The node above is not empty, or this would be the whole tree.
-                Self::Empty => return Some(layer + 1),
-                Self::Full => return Some(0),
-                Self::Leaf(words) => {
-                    let filled = |layer: &u32| {
-                        let start = (chunk & ((1 << LEAF_LAYER) - 1)) >> layer << layer;
-                        masks(start, start + (1 << layer)).any(|(word, mask)| words[word] & mask != 0)
-                    };
-                    return (0..=LEAF_LAYER).find(filled);
-                }
-                Self::Fork(halves) => {
-                    layer -= 1;
-                    tree = &halves[(chunk >> layer & 1) as usize];
-                }
-            }
-        }
-    }
-
     /// Layer of the biggest full node around `chunk`, counted from the tree's first.
     pub(super) fn largest_full(&self, mut layer: u32, chunk: u64) -> Option<u32> {
         let mut tree = self;

@@ -36,7 +36,9 @@ fn proof_of(tree: &Tree<MemoryNodes>, chunk: u64, has: &Binmap) -> Option<Vec<(B
 
 fn uncles_by(tree: &Tree<MemoryNodes>, chunk: u64, has: &Binmap, way: &mut SiblingPath) -> Option<Vec<(Bin, Digest)>> {
     let mut uncles = Vec::new();
-    tree.uncles(chunk, has.least_filled_layer(chunk), way, &mut uncles)?;
+    let known_layer =
+        (0..=Bin::LAYER_MAX).find(|layer| Bin::chunk(chunk).is_some_and(|bin| !has.is_empty_in(bin.ancestor(*layer))));
+    tree.uncles(chunk, known_layer, way, &mut uncles)?;
     Some(uncles)
 }
 

@@ -12,6 +12,8 @@
 //! from near its newest chunk on; both forget what is behind their window.
 
 mod ahead;
+#[cfg(test)]
+mod ahead_tests;
 mod beside;
 mod channel;
 mod fetch;
