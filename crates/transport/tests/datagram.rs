@@ -11,7 +11,7 @@ use anabranch_scion::socket::{Dropped, ScmpKind};
 use anabranch_scion_wire::scmp::Message;
 use anabranch_scion_wire::{Address, HeaderFields, HeaderTemplate, PathRef, Ports, checksum};
 use anabranch_transport::datagram::{
-    Batch, EVENTS_MAX, PATHS_MAX, Packet, Path, PathError, Place, Receiver, SendErrorKind, Sender, Socket,
+    Batch, EVENTS_MAX, PATHS_MAX, Packet, Path, PathError, PathKey, Place, Receiver, SendErrorKind, Sender, Socket,
 };
 
 /// How long anything may take on a machine that is busy with other things.
@@ -183,43 +183,9 @@ fn packets_of_all_lengths_in_any_mixture_arrive_whole() {
     }
 }
 
-/// What `recv` left behind comes first, and each packet's payload lies where it can be changed.
-#[test]
-fn packets_are_handed_on_where_they_lie_in_order() {
-    for Pair { sockets, paths } in [ip(), scion()] {
-        let is_scion = paths[0].remote().as_scion().is_some();
-        let mut sender = sockets[0].sender(&paths[0]).unwrap();
-        let mut receiver = sockets[1].receiver();
-        let key = sockets[1].add(&paths[1]).unwrap();
-        let lens = [700, 1, 1200, 1199];
-        let payloads: Vec<_> = (0..100u32).flat_map(|at| numbered(3, lens[at as usize % lens.len()])).collect();
-        send_all(&mut sender, &packets(&payloads));
-        let (mut got, start) = (Vec::new(), Instant::now());
-        let mut memory = memory(1, 4, 1200);
-        receive(&mut receiver, &mut places(&mut memory, 4, 1200), 1, |_, payloads| got.extend_from_slice(payloads));
-        while got.len() < payloads.len() {
-            assert!(start.elapsed() < PATIENCE, "{} packets came", got.len());
-            let each = receiver.recv_each(|received, headers, payload| {
-                assert_eq!((received.len, received.path, received.is_truncated), (payload.len(), Some(key), false));
-                assert_eq!(headers.is_empty(), !is_scion);
-                got.push(payload.to_vec());
-                payload.fill(0);
-            });
-            match each {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait(&receiver, libc::POLLIN),
-                Err(error) => panic!("{error}"),
-                Ok(_) => {}
-            }
-        }
-        let sent: Vec<Vec<u8>> = payloads.iter().map(|(head, body)| [&head[..], body].concat()).collect();
-        assert!(got == sent, "they came in the order in which they were sent");
-        assert_eq!(receiver.counters().packets, sent.len() as u64);
-    }
-}
-
-/// The same of all at once, as often as something came.
-#[test]
-fn packets_are_told_of_where_they_lie_in_order() {
+/// Sends packets of several lengths and receives the first with `recv`: what that leaves behind comes first from then on, by `each_time`,
+/// which is asked until all are there. It is given the path's key, and whether headers are to come.
+fn received_in_order(each_time: impl Fn(&mut Receiver, PathKey, bool, &mut Vec<Vec<u8>>) -> io::Result<()>) {
     for Pair { sockets, paths } in [ip(), scion()] {
         let is_scion = paths[0].remote().as_scion().is_some();
         let mut sender = sockets[0].sender(&paths[0]).unwrap();
@@ -236,21 +202,45 @@ fn packets_are_told_of_where_they_lie_in_order() {
         });
         while got.len() < payloads.len() {
             assert!(start.elapsed() < PATIENCE, "{} packets came", got.len());
-            match receiver.recv_lying() {
+            match each_time(&mut receiver, key, is_scion, &mut got) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait(&receiver, libc::POLLIN),
                 Err(error) => panic!("{error}"),
-                Ok(batch) => got.extend(batch.iter().map(|received| {
-                    let payload = batch.payload(received);
-                    assert_eq!((received.len, received.path, received.is_truncated), (payload.len(), Some(key), false));
-                    assert_eq!(batch.headers(received).is_empty(), !is_scion);
-                    payload.to_vec()
-                })),
+                Ok(()) => {}
             }
         }
         let sent: Vec<Vec<u8>> = payloads.iter().map(|(head, body)| [&head[..], body].concat()).collect();
         assert!(got == sent, "they came in the order in which they were sent");
         assert_eq!(receiver.counters().packets, sent.len() as u64);
     }
+}
+
+/// Each packet's payload lies where it can be changed.
+#[test]
+fn packets_are_handed_on_where_they_lie_in_order() {
+    received_in_order(|receiver, key, is_scion, got| {
+        let each = receiver.recv_each(|received, headers, payload| {
+            assert_eq!((received.len, received.path, received.is_truncated), (payload.len(), Some(key), false));
+            assert_eq!(headers.is_empty(), !is_scion);
+            got.push(payload.to_vec());
+            payload.fill(0);
+        });
+        each.map(drop)
+    });
+}
+
+/// The same of all at once, as often as something came.
+#[test]
+fn packets_are_told_of_where_they_lie_in_order() {
+    received_in_order(|receiver, key, is_scion, got| {
+        let batch = receiver.recv_lying()?;
+        got.extend(batch.iter().map(|received| {
+            let payload = batch.payload(received);
+            assert_eq!((received.len, received.path, received.is_truncated), (payload.len(), Some(key), false));
+            assert_eq!(batch.headers(received).is_empty(), !is_scion);
+            payload.to_vec()
+        }));
+        Ok(())
+    });
 }
 
 #[test]
