@@ -3,6 +3,7 @@
 mod bulk;
 mod stream;
 
+use std::mem::discriminant;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -313,6 +314,17 @@ impl From<PathNews> for EventKind {
 }
 
 impl EventKind {
+    /// Whether `older`, told of the same content before, says nothing any more to a reader who hears of this.
+    pub(crate) fn replaces(&self, older: &Self) -> bool {
+        match (self, older) {
+            // Each tells of another receiver, or of other files.
+            (_, Self::Bulk(News::Delivered { .. })) => false,
+            (Self::Removed, _) => true,
+            (Self::Bulk(news), Self::Bulk(older)) => discriminant(news) == discriminant(older),
+            _ => discriminant(self) == discriminant(older),
+        }
+    }
+
     /// Whether it only says how things go on: what a slow reader may miss.
     pub fn is_passing(&self) -> bool {
         match self {

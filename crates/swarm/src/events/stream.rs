@@ -3,10 +3,10 @@
 //! Every reader has a queue of its own, so a slow one holds up neither the session nor the others. A queue is bounded: when
 //! [`EVENTS_MAX`] events wait, what only says how things go on ([`EventKind::is_passing`]) is lost, counted, and told as
 //! [`EventKind::Missed`] once the reader has caught up. What says what became of a content is not lost: beyond the limit, the
-//! newest of each kind is kept of every content, and of a content that was removed that it was.
+//! newest of each kind is kept of every content, and of a content that was removed that it was. What was delivered in bulk is kept of each
+//! delivery ([`EventKind::replaces`]).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::mem::discriminant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
@@ -112,12 +112,8 @@ impl Queue {
 
     /// What `event` makes old news goes.
     fn make_room(&mut self, event: &Event) {
-        let is_last = matches!(event.kind, EventKind::Removed);
         let before = self.events.len();
-        self.events.retain(|old| {
-            let is_older = is_last || discriminant(&old.kind) == discriminant(&event.kind);
-            old.content != event.content || !is_older
-        });
+        self.events.retain(|old| old.content != event.content || !event.kind.replaces(&old.kind));
         for _ in self.events.len()..before {
             self.miss(event.content);
         }
@@ -145,7 +141,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_transport::NodeId;
+
     use super::*;
+    use crate::events::News;
 
     fn piece(torrent: u64, index: u32) -> Event {
         Event { content: ContentId(torrent), kind: EventKind::Piece { index } }
@@ -203,6 +202,34 @@ mod tests {
         assert!(matches!(of(1)[..], [EventKind::Finished, EventKind::Resumed]), "{:?}", of(1));
         assert!(matches!(of(2)[..], [EventKind::Removed]), "{:?}", of(2));
         assert_eq!(told.iter().filter_map(|event| missed(&event.kind)).sum::<u64>(), 4 + 1);
+    }
+
+    #[test]
+    fn what_a_bulk_transfer_tells_later_does_not_displace_what_it_delivered() {
+        let hub = EventHub::default();
+        let mut slow = hub.subscribe();
+        (0..EVENTS_MAX as u32).for_each(|index| hub.tell(piece(0, index)));
+        let tell = |news: &News| hub.tell(Event { content: ContentId(1), kind: EventKind::Bulk(news.clone()) });
+        let delivered = |name: &str| News::Delivered {
+            peer: "192.0.2.1:1".parse().unwrap(),
+            key: NodeId::from_bytes([7; 32]),
+            name: name.to_owned(),
+            bytes_total: 1,
+            placed: None,
+        };
+        let waits = |reason: Option<&str>| News::Waits(reason.map(str::to_owned));
+        let told =
+            [waits(Some("for a path")), delivered("first"), waits(None), delivered("second"), News::Over("all".into())];
+        told.iter().for_each(tell);
+        hub.tell(Event { content: ContentId(1), kind: EventKind::Removed });
+        let kept: Vec<EventKind> =
+            all(&mut slow).into_iter().filter(|event| event.content == ContentId(1)).map(|event| event.kind).collect();
+        let [EventKind::Missed { events }, EventKind::Bulk(first), EventKind::Bulk(second), EventKind::Removed] =
+            &kept[..]
+        else {
+            panic!("{kept:?}")
+        };
+        assert_eq!((first, second, *events), (&told[1], &told[3], 3));
     }
 
     #[test]
