@@ -151,7 +151,7 @@ async fn outgoing(torrent: &TorrentHandle, address: Endpoint, handshaken: Result
             let mut torrent = torrent.borrow_mut();
             torrent.tell(EventKind::PeerDisconnected { address, reason: reason.clone() });
             let is_final = match &error {
-                ConnError::NoPath(_) => torrent.is_in_trouble_for(address, NO_PATH_MAX),
+                ConnError::NoPath(_) => torrent.is_in_trouble_for(address, NO_PATH_MAX, Instant::now()),
                 error => error.is_final(),
             };
             torrent.peer_failed(address, &reason, is_final);

@@ -33,8 +33,8 @@ impl TorrentDriver {
     }
 
     /// Whether a peer that somebody named has been in trouble for so long already.
-    pub(crate) fn is_in_trouble_for(&self, address: Endpoint, time: Duration) -> bool {
-        self.named.in_trouble_since(address).is_some_and(|since| since.elapsed() >= time)
+    pub(crate) fn is_in_trouble_for(&self, address: Endpoint, time: Duration, now: Instant) -> bool {
+        self.named.in_trouble_since(address).is_some_and(|since| now.saturating_duration_since(since) >= time)
     }
 
     /// Who may still bring something.

@@ -115,7 +115,7 @@ impl ScionConfig {
             _ => ReachError::Failed(format!("no path to {isd_as}: {error}")),
         })?;
         // The same answers as `paths` and `ping` give.
-        let mut allowed = self.allowed(remote, &paths);
+        let mut allowed = self.allowed(remote, &paths, SystemTime::now());
         if allowed.is_empty() {
             return Err(ReachError::Hopeless(format!(
                 "the policy forbids every path to {isd_as}, of which there are {}: `anabranch paths {isd_as}` lists them",
@@ -147,8 +147,8 @@ impl ScionConfig {
         Ok(usable)
     }
 
-    /// The paths that flags and policy let through.
-    fn allowed(&self, remote: ScionAddr, paths: &[Arc<ScionPath>]) -> Vec<Arc<ScionPath>> {
+    /// The paths that flags and policy let through, and that have not ended by `wall`.
+    fn allowed(&self, remote: ScionAddr, paths: &[Arc<ScionPath>], wall: SystemTime) -> Vec<Arc<ScionPath>> {
         let of_policy = self.policy.as_ref().map(|policy| policy.filter(remote.isd_as, Some(remote.host)).clone());
         let (flags, policy) = (self.filter.clone(), of_policy.unwrap_or_default());
         let filter = PathFilter {
@@ -159,7 +159,7 @@ impl ScionConfig {
         };
         let mut allowed = paths.to_vec();
         anabranch_paths::sort(&mut allowed);
-        filter.apply(&mut allowed, SystemTime::now());
+        filter.apply(&mut allowed, wall);
         allowed
     }
 }

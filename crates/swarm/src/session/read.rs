@@ -181,7 +181,7 @@ fn join(contents: &Contents, id: ContentId, file: usize) -> Result<(u64, Range<u
     let mut content = content.borrow_mut();
     let info = content.known().ok_or(ReadError::Unknown)?;
     let entry = info.files.get(file).filter(|entry| entry.is_regular()).ok_or(ReadError::NoSuchFile(file))?;
-    Ok((content.readers().join().ok_or(ReadError::TooMany)?, entry.range()))
+    Ok((content.readers().join(Instant::now()).ok_or(ReadError::TooMany)?, entry.range()))
 }
 
 /// Waits until something is there at the beginning of `range`, of a file that ends at `file_end` of piece space.

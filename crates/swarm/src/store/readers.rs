@@ -110,12 +110,12 @@ struct Place {
 
 impl Readers {
     /// A reader comes; `None` where there are [`READERS_MAX`].
-    pub(crate) fn join(&mut self) -> Option<u64> {
+    pub(crate) fn join(&mut self, now: Instant) -> Option<u64> {
         if self.places.len() >= READERS_MAX {
             return None;
         }
         self.next += 1;
-        self.places.insert(self.next, Place { pieces: 0..0, since: Instant::now() });
+        self.places.insert(self.next, Place { pieces: 0..0, since: now });
         Some(self.next)
     }
 
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_window_goes_with_its_reader_and_ends_with_it() {
         let (mut readers, mut picker, now) = (Readers::default(), Picker::default(), Instant::now());
-        let reader = readers.join().unwrap();
+        let reader = readers.join(now).unwrap();
         picker.heed(&mut readers, PIECE, now);
         assert!(picker.pieces().is_empty(), "it is nowhere yet");
         assert!(readers.moved(reader, 10..1000, now));
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn readers_share_the_window_and_the_earlier_need_decides() {
         let (mut readers, mut picker, now) = (Readers::default(), Picker::default(), Instant::now());
-        let (first, second) = (readers.join().unwrap(), readers.join().unwrap());
+        let (first, second) = (readers.join(now).unwrap(), readers.join(now).unwrap());
         readers.moved(first, 0..1000, now);
         readers.moved(second, 4..1000, now);
         picker.heed(&mut readers, PIECE, now);
@@ -236,7 +236,7 @@ mod tests {
         for (length, count, pieces) in [(16 << 10, 1, 64), (128 << 20, 1, 2), (1 << 20, 64, 128), (48 << 20, 1, 2)] {
             let (mut readers, mut picker) = (Readers::default(), Picker::default());
             for at in 0..count {
-                let reader = readers.join().unwrap();
+                let reader = readers.join(now).unwrap();
                 readers.moved(reader, at * 1000..at * 1000 + 1000, now);
             }
             picker.heed(&mut readers, length, now);
@@ -246,10 +246,10 @@ mod tests {
 
     #[test]
     fn there_are_only_so_many_readers() {
-        let mut readers = Readers::default();
-        let all: Vec<u64> = (0..READERS_MAX).map(|_| readers.join().unwrap()).collect();
-        assert_eq!(readers.join(), None);
+        let (mut readers, now) = (Readers::default(), Instant::now());
+        let all: Vec<u64> = (0..READERS_MAX).map(|_| readers.join(now).unwrap()).collect();
+        assert_eq!(readers.join(now), None);
         readers.leave(all[7]);
-        assert!(readers.join().is_some());
+        assert!(readers.join(now).is_some());
     }
 }
