@@ -33,13 +33,13 @@ pub(crate) struct RecvQueue {
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum Received {
     /// It continues the stream.
     InOrder,
     /// It waits for one before it.
-    Ahead,
+    OutOfOrder,
     /// It was there already, or there is no room: the other side has to be told what is.
-    Not,
+    Dropped,
 }
 
 impl RecvQueue {
@@ -104,22 +104,22 @@ impl RecvQueue {
     }
 
     /// Takes a packet, of which `limit` bytes in all may be kept; what is `discarded` is only counted.
-    pub(crate) fn take(&mut self, seq: Seq, payload: &[u8], is_fin: bool, limit: usize, discards: bool) -> Taken {
+    pub(crate) fn take(&mut self, seq: Seq, payload: &[u8], is_fin: bool, limit: usize, discards: bool) -> Received {
         let number = self.whole(seq);
         // Nothing comes behind the end.
         if number < self.next || self.fin.is_some_and(|fin| number > fin || is_fin && number != fin) {
-            return Taken::Not;
+            return Received::Dropped;
         }
         let at = (number - self.next) as usize;
         if at > AHEAD_MAX {
-            return Taken::Not;
+            return Received::Dropped;
         }
         let payload = if discards { &[][..] } else { payload };
         // What is expected next is taken where nothing else is held, however little room there is: else nothing would move again.
         let places = at.saturating_sub(self.ahead.len());
         let fits = self.held() + payload.len() + places * PLACE_LEN <= limit || at == 0 && self.ready.is_empty();
         if !fits {
-            return Taken::Not;
+            return Received::Dropped;
         }
         if at > 0 {
             if self.ahead.len() < at {
@@ -127,7 +127,7 @@ impl RecvQueue {
             }
             let place = &mut self.ahead[at - 1];
             if place.is_some() {
-                return Taken::Not;
+                return Received::Dropped;
             }
             *place = Some(payload.into());
             self.ahead_count += 1;
@@ -143,7 +143,7 @@ impl RecvQueue {
             }
         }
         if at > 0 {
-            return Taken::Ahead;
+            return Received::OutOfOrder;
         }
         self.in_order(payload);
         while let Some(Some(payload)) = self.ahead.front_mut().map(Option::take) {
@@ -160,7 +160,7 @@ impl RecvQueue {
         } else {
             self.ahead.clear()
         }
-        Taken::InOrder
+        Received::InOrder
     }
 
     fn in_order(&mut self, payload: &[u8]) {
@@ -190,7 +190,7 @@ mod tests {
 
     const ROOM: usize = 1 << 20;
 
-    fn take(queue: &mut RecvQueue, seq: u16, payload: &[u8]) -> Taken {
+    fn take(queue: &mut RecvQueue, seq: u16, payload: &[u8]) -> Received {
         queue.take(Seq(seq), payload, false, ROOM, false)
     }
 
@@ -198,17 +198,17 @@ mod tests {
     fn what_is_ahead_waits_and_is_told_of() {
         let mut queue = RecvQueue::new(Seq(0xfffe));
         assert_eq!(queue.ack(), Seq(0xfffd));
-        assert_eq!(take(&mut queue, 0, b"cc"), Taken::Ahead);
-        assert_eq!(take(&mut queue, 0, b"cc"), Taken::Not);
+        assert_eq!(take(&mut queue, 0, b"cc"), Received::OutOfOrder);
+        assert_eq!(take(&mut queue, 0, b"cc"), Received::Dropped);
         assert_eq!(queue.sack(), [0b10, 0, 0, 0], "0xfffe is missing; bit 0 is 0xffff, bit 1 is 0");
-        assert_eq!(take(&mut queue, 0xffff, b"bb"), Taken::Ahead);
-        assert_eq!(take(&mut queue, 0xfffe, b"aa"), Taken::InOrder);
+        assert_eq!(take(&mut queue, 0xffff, b"bb"), Received::OutOfOrder);
+        assert_eq!(take(&mut queue, 0xfffe, b"aa"), Received::InOrder);
         assert_eq!((queue.ack(), queue.front(), queue.sack().len()), (Seq(0), &b"aabbcc"[..], 0));
-        assert_eq!(take(&mut queue, 0xfffe, b"aa"), Taken::Not);
-        assert_eq!(take(&mut queue, 3, b"f"), Taken::Ahead);
-        assert_eq!(take(&mut queue, 1, b"d"), Taken::InOrder);
+        assert_eq!(take(&mut queue, 0xfffe, b"aa"), Received::Dropped);
+        assert_eq!(take(&mut queue, 3, b"f"), Received::OutOfOrder);
+        assert_eq!(take(&mut queue, 1, b"d"), Received::InOrder);
         assert_eq!((queue.ack(), queue.sack()), (Seq(1), vec![1, 0, 0, 0]));
-        assert_eq!(take(&mut queue, 2, b"e"), Taken::InOrder);
+        assert_eq!(take(&mut queue, 2, b"e"), Received::InOrder);
         queue.consume(6);
         assert_eq!((queue.front(), queue.ack(), queue.has_gap()), (&b"def"[..], Seq(3), false));
     }
@@ -216,20 +216,20 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_the_next_packet_always_has_room() {
         let (mut queue, limit) = (RecvQueue::new(Seq(1)), 1000 + PLACE_LEN);
-        assert_eq!(queue.take(Seq(2), &[0; 1000], false, limit, false), Taken::Ahead);
-        assert_eq!(queue.take(Seq(3), &[0; 1], false, limit, false), Taken::Not);
-        assert_eq!(queue.take(Seq(1), &[0; 500], false, limit, false), Taken::InOrder);
-        assert_eq!(queue.take(Seq(3), &[0; 1], false, limit, false), Taken::Not, "not before it is read");
+        assert_eq!(queue.take(Seq(2), &[0; 1000], false, limit, false), Received::OutOfOrder);
+        assert_eq!(queue.take(Seq(3), &[0; 1], false, limit, false), Received::Dropped);
+        assert_eq!(queue.take(Seq(1), &[0; 500], false, limit, false), Received::InOrder);
+        assert_eq!(queue.take(Seq(3), &[0; 1], false, limit, false), Received::Dropped, "not before it is read");
         queue.consume(1500);
-        assert_eq!(queue.take(Seq(3), &[0; 1], false, limit, false), Taken::InOrder);
-        assert_eq!(take(&mut queue, 4 + AHEAD_MAX as u16 + 1, b"x"), Taken::Not);
-        assert_eq!(take(&mut queue, 4 + AHEAD_MAX as u16, b"x"), Taken::Ahead);
+        assert_eq!(queue.take(Seq(3), &[0; 1], false, limit, false), Received::InOrder);
+        assert_eq!(take(&mut queue, 4 + AHEAD_MAX as u16 + 1, b"x"), Received::Dropped);
+        assert_eq!(take(&mut queue, 4 + AHEAD_MAX as u16, b"x"), Received::OutOfOrder);
     }
 
     #[test]
     fn places_of_packets_that_are_missing_count() {
         let places = 2047;
-        for (ahead, taken) in [(places, Taken::Ahead), (places + 1, Taken::Not)] {
+        for (ahead, taken) in [(places, Received::OutOfOrder), (places + 1, Received::Dropped)] {
             let mut queue = RecvQueue::new(Seq(1));
             assert_eq!(queue.take(Seq(1 + ahead), b"x", false, (usize::from(places) + 1) * PLACE_LEN, false), taken);
         }
@@ -238,13 +238,13 @@ mod tests {
     #[test]
     fn the_end_comes_after_everything_before_it() {
         let mut queue = RecvQueue::new(Seq(1));
-        assert_eq!(take(&mut queue, 4, b"behind the end"), Taken::Ahead);
-        assert_eq!(queue.take(Seq(3), b"", true, ROOM, false), Taken::Ahead);
-        assert_eq!(queue.take(Seq(2), b"", true, ROOM, false), Taken::Not, "there is one end");
-        assert_eq!(take(&mut queue, 5, b"x"), Taken::Not);
-        assert_eq!(take(&mut queue, 1, b"a"), Taken::InOrder);
+        assert_eq!(take(&mut queue, 4, b"behind the end"), Received::OutOfOrder);
+        assert_eq!(queue.take(Seq(3), b"", true, ROOM, false), Received::OutOfOrder);
+        assert_eq!(queue.take(Seq(2), b"", true, ROOM, false), Received::Dropped, "there is one end");
+        assert_eq!(take(&mut queue, 5, b"x"), Received::Dropped);
+        assert_eq!(take(&mut queue, 1, b"a"), Received::InOrder);
         assert!(!queue.is_finished());
-        assert_eq!(take(&mut queue, 2, b"b"), Taken::InOrder);
+        assert_eq!(take(&mut queue, 2, b"b"), Received::InOrder);
         assert!(queue.is_finished() && queue.front() == b"ab" && !queue.has_gap());
         assert_eq!(queue.ack(), Seq(3));
     }

@@ -8,7 +8,7 @@ use anabranch_ledbat::{Ledbat, Mode};
 
 use crate::mtu::PathMtu;
 use crate::packet::{Header, Kind, Packet};
-use crate::recv::{RecvQueue, Taken};
+use crate::recv::{Received, RecvQueue};
 use crate::send::{Lost, SendQueue};
 use crate::seq::Seq;
 use crate::{Budget, ConnError, ConnStats, RECV_LIMIT_FIRST, RECV_LIMIT_LEAST, RECV_LIMIT_MAX, Route};
@@ -302,10 +302,10 @@ impl Conn {
         // BEP 29 has no bytes in a FIN.
         let payload = if is_fin { &[][..] } else { packet.payload };
         let taken = self.recv.take(packet.header.seq, payload, is_fin, self.recv_limit, self.closing);
-        self.news.readable |= taken == Taken::InOrder && !self.closing;
+        self.news.readable |= taken == Received::InOrder && !self.closing;
         self.unacked += 1;
         self.ack = match taken {
-            Taken::InOrder if !self.recv.has_gap() && self.unacked < ACK_EVERY && !is_fin => match self.ack {
+            Received::InOrder if !self.recv.has_gap() && self.unacked < ACK_EVERY && !is_fin => match self.ack {
                 Ack::None => Ack::At(now + ACK_DELAY),
                 waiting => waiting,
             },
