@@ -51,7 +51,7 @@ use anabranch_content::bitfield::Bitfield;
 use anabranch_content::geometry::Geometry;
 
 use crate::ConnId;
-use open::{Block, OpenPiece, Taken};
+use open::{Block, Delivery, OpenPiece};
 use pieces::{Pieces, State};
 pub use select::{
     DUPLICATE_GAIN, DUPLICATES_MAX, ORDER_SCAN_MAX, PARTIALS_SPARE, PICK_BLOCKS_MAX, WHOLE_PIECE_SECS, WINDOW,
@@ -348,7 +348,7 @@ impl Picker {
             Some(_) => {}
         }
         let free_before = open.free;
-        let Taken::First(also_requested_from) = open.receive(block.block, conn) else { return Received::Duplicate };
+        let Delivery::First(also_requested_from) = open.receive(block.block, conn) else { return Received::Duplicate };
         let (free, piece_complete) = (open.free, open.is_complete());
         if free < free_before {
             self.free -= 1;

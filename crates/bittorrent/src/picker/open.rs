@@ -10,7 +10,7 @@ pub(super) enum Block {
 }
 
 /// What [`OpenPiece::receive`] made of a block.
-pub(super) enum Taken {
+pub(super) enum Delivery {
     /// The connections, other than the deliverer, whose requests for it are void now.
     First(Vec<ConnId>),
     Duplicate,
@@ -99,9 +99,9 @@ impl OpenPiece {
     }
 
     /// `block` arrived from `conn`, asked for or not.
-    pub(super) fn receive(&mut self, block: u32, conn: ConnId) -> Taken {
+    pub(super) fn receive(&mut self, block: u32, conn: ConnId) -> Delivery {
         let holders = match self.blocks[block as usize] {
-            Block::Received(_) => return Taken::Duplicate,
+            Block::Received(_) => return Delivery::Duplicate,
             // Only endgame copies take memory.
             Block::Requested(_) => self.holders(block).filter(|holder| *holder != conn).collect(),
             Block::Free => {
@@ -114,7 +114,7 @@ impl OpenPiece {
         }
         self.blocks[block as usize] = Block::Received(conn);
         self.received += 1;
-        Taken::First(holders)
+        Delivery::First(holders)
     }
 
     /// The request of `conn` for `block` is gone. Answers whether there was one, and whether the block is free now.
