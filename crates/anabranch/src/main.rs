@@ -24,6 +24,8 @@
 //! Nothing here knows the protocol: that is the session's.
 
 mod address;
+#![deny(unsafe_code)]
+
 mod ask;
 mod awaited;
 mod bulk;

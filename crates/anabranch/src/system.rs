@@ -1,5 +1,7 @@
 //! What std does not ask of the system.
 
+#![allow(unsafe_code)]
+
 use std::fs::DirBuilder;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;

@@ -28,6 +28,8 @@
 //! # Ok::<(), anabranch_content::metainfo::MetainfoError>(())
 //! ```
 
+#![deny(unsafe_code)]
+
 pub mod bencode;
 pub mod bitfield;
 pub mod create;

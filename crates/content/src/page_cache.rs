@@ -1,5 +1,7 @@
 //! What of a file is in memory already.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::os::fd::AsRawFd;
 

@@ -7,6 +7,8 @@
 //! It ends when this process does, however that comes about, and removes on its way the folders that it was told of, where they are
 //! empty.
 
+#![allow(unsafe_code)]
+
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -8,6 +8,8 @@
 //! It is in here, and not a list of what may be called, that Landlock's gaps are filled: modes, owners and attributes of files that are
 //! named by their paths, and sockets of other programs, which would do what is asked of them outside.
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::mem::offset_of;
 

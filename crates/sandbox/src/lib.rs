@@ -20,6 +20,8 @@
 //! # Ok::<(), anabranch_sandbox::SandboxError>(())
 //! ```
 
+#![deny(unsafe_code)]
+
 mod beside;
 mod calls;
 mod files;

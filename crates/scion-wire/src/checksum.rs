@@ -3,6 +3,8 @@
 //! A [`Sum`] is what has been added so far; sums of parts add up to the sum of the whole as long as every part but the
 //! last has an even length. So the header's part is computed once per path and the payload's once per packet.
 
+#![allow(unsafe_code)]
+
 use std::ops::Add;
 
 /// A one's complement sum that is not folded yet. In the machine's byte order, which RFC 1071 §2(B) allows.

@@ -34,6 +34,8 @@
 //! # Ok(()) }
 //! ```
 
+#![deny(unsafe_code)]
+
 mod bittorrent;
 mod config;
 mod dht;

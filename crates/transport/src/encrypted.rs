@@ -4,6 +4,8 @@
 //! of a thread share, decrypted there, and copied to where the caller wants it. Of what goes, only what the stream below did not take
 //! is kept, at most [`PORTION_LEN`] bytes. Files are read into that memory too, instead of being sent without a copy.
 
+#![allow(unsafe_code)]
+
 use std::cell::RefCell;
 use std::fmt;
 use std::fs::File;

@@ -6,6 +6,8 @@
 //! `WouldBlock`, and [`TcpStream::poll_recv_ready`] and [`TcpStream::poll_send_ready`] say when to try again. Over which paths a peer
 //! is reached by plain IP, [`Interfaces`] knows.
 
+#![deny(unsafe_code)]
+
 pub mod datagram;
 mod encrypted;
 mod error;

@@ -1,5 +1,7 @@
 //! A stream within a thread: both ends are here. For sources that are no peers, and are made to speak as one.
 
+#![allow(unsafe_code)]
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;

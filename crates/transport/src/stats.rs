@@ -1,5 +1,7 @@
 //! What is known of a connection's path.
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! One face for streams over TCP, uTP and QUIC, encrypted or not, so that a driver has the same calls for all.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::rc::Rc;

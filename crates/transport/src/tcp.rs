@@ -1,5 +1,7 @@
 //! TCP over plain IP.
 
+#![allow(unsafe_code)]
+
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{self, IoSlice};

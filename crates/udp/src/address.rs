@@ -1,5 +1,7 @@
 //! Socket addresses as the kernel has them.
 
+#![allow(unsafe_code)]
+
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 

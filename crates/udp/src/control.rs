@@ -1,5 +1,7 @@
 //! Control messages: what goes with a datagram beside its bytes.
 
+#![allow(unsafe_code)]
+
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};

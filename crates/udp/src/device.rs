@@ -1,5 +1,7 @@
 //! What is known of a network device.
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

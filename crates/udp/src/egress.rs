@@ -5,6 +5,8 @@
 //! sockets that are bound to a device and for datagrams without a source). Over IPv4 the interface always holds. So the source is left
 //! out where the system would choose the same one; what it would choose is asked from time to time.
 
+#![allow(unsafe_code)]
+
 use std::collections::HashMap;
 use std::io;
 use std::mem;

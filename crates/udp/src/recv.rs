@@ -1,5 +1,7 @@
 //! Receiving: many datagrams in one call, coalesced where they are of one flow.
 
+#![allow(unsafe_code)]
+
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};

@@ -1,5 +1,7 @@
 //! Sending: many messages in one call, each perhaps a burst.
 
+#![allow(unsafe_code)]
+
 use std::io::{self, IoSlice};
 use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, SocketAddr};

@@ -1,5 +1,7 @@
 //! The socket and its options.
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};

@@ -9,6 +9,8 @@
 //! piece, as a disk is fastest, and hashed when all of it is in memory, by a thread more than there are cores, as one waits for the
 //! disk while the others hash. Which way a group of pieces is read is decided by its first one.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;

@@ -1,5 +1,7 @@
 //! Which instructions do the work: found out once, at run time.
 
+#![allow(unsafe_code)]
+
 use std::sync::OnceLock;
 
 use super::kernel::{self, Columns, LANES_MAX, Pointers, SHA1_INIT, SHA256_INIT};

@@ -3,6 +3,8 @@
 //! A [`Vector`] holds the same word of several independent messages, one a lane. A plain `u32` is a vector of one lane,
 //! which makes the portable implementation the same text as the wide ones.
 
+#![allow(unsafe_code)]
+
 /// Lanes of the widest vector; the size of every array that is indexed by lane.
 pub(super) const LANES_MAX: usize = 16;
 /// Bytes that one call of a compression function takes from a message (FIPS 180-4 §5.2.1).

@@ -3,6 +3,8 @@
 //! A lane whose message ends takes the next one at once. When too few are left to pay for a wide call, the rest goes
 //! through the narrow functions, two by two.
 
+#![allow(unsafe_code)]
+
 use super::kernel::{BLOCK_BYTES, Columns, LANES_MAX, Pointers};
 
 /// Bytes of the message length that ends the padding (FIPS 180-4 §5.1.1).

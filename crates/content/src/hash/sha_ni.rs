@@ -2,6 +2,8 @@
 //!
 //! One message leaves the unit idle for most of each instruction's latency; a second one, interleaved, fills the gap.
 
+#![allow(unsafe_code)]
+
 use core::arch::x86_64::*;
 
 use super::kernel::{BLOCK_BYTES, SHA256_K};

@@ -3,6 +3,8 @@
 //! The methods are `inline(always)` without a target feature of their own: they take on the features of the one function
 //! that they end up in, at the bottom of this file.
 
+#![allow(unsafe_code)]
+
 use core::arch::x86_64::*;
 
 use super::kernel::{self, BLOCK_BYTES, Columns, LANES_MAX, Pointers, Vector};

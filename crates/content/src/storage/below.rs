@@ -3,6 +3,8 @@
 //! As in [`beneath`](super::beneath) nothing leaves the folder: no link below it is followed. But the folder is opened once, and a file costs
 //! one call (`openat2`) to make or to open, however deep it lies; names are bytes, and paths may be longer than `PATH_MAX`.
 
+#![allow(unsafe_code)]
+
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, IoSlice};

@@ -4,6 +4,8 @@
 //! our bytes written elsewhere. So no link is followed below the root (the root itself is the user's choice and may be one).
 //! `openat2` does that in one call; where it is missing, each component is opened by itself with `O_NOFOLLOW`.
 
+#![allow(unsafe_code)]
+
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;

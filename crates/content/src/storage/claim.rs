@@ -9,6 +9,8 @@
 //! Where one download folder is in another, each has its own file of locks: whoever has claimed a place looks into those of the
 //! folders above and below for the same place. File systems without locks go unnoticed.
 
+#![allow(unsafe_code)]
+
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;

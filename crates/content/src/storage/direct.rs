@@ -20,6 +20,8 @@
 //!   are kept in groups (folios), so a tail makes its neighbours dirty. Hence [`Mode::lock`]: of one file, direct writes go on side
 //!   by side, and a cached one goes alone.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

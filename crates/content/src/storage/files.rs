@@ -3,6 +3,8 @@
 //! Thousands of contents with thousands of files each cannot all be open. The least recently used file goes first; whoever
 //! still sends from it keeps it open through its `Arc`. The lock is held for a hash-map lookup, never for a system call.
 
+#![allow(unsafe_code)]
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -1,5 +1,7 @@
 //! Where a file has data, and where holes.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::io;
 use std::ops::Range;

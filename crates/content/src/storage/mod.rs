@@ -571,6 +571,7 @@ fn stamp_of(path: &Path) -> Option<Stamp> {
     std::fs::symlink_metadata(path).ok().filter(|meta| meta.is_file()).map(|meta| Stamp::of(&meta))
 }
 
+#[allow(unsafe_code)]
 fn free_bytes(path: &Path) -> io::Result<u64> {
     let folder = File::open(path)?;
     // SAFETY: all-zero is a valid statvfs, and the call fills it.

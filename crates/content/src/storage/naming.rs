@@ -4,6 +4,8 @@
 //! content goes, and files in it with the characters and the twins that the torrent has. What cannot be held is made
 //! safe ([`NameRules`]), and whoever asked is told.
 
+#![allow(unsafe_code)]
+
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File, TryLockError};

@@ -6,6 +6,8 @@
 //! is too short, and has nothing good in it, is no use in any case. Otherwise the file is *foreign* for as long as nothing of it is
 //! known to be good, and a write to it has to find the same bytes there, or nothing: zeros, as in the holes that downloads leave.
 
+#![allow(unsafe_code)]
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;

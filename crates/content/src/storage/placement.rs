@@ -3,6 +3,8 @@
 //! A file is *present* once something is at its path: from then on it is opened, never created. It becomes present on the first
 //! write to it, by being made or by moving out of the parts file; both happen under that lock, so at most one thread does it.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

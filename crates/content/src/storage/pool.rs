@@ -5,6 +5,8 @@
 //! its own; on huge ones, short buffers share a mapping. The last buffer returned is the first handed out, for its pages are the
 //! ones still in the cache. Content is left as it was.
 
+#![allow(unsafe_code)]
+
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,7 @@
 //! A file that is read once, from front to back, and leaves the page cache as it was.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

@@ -6,6 +6,8 @@
 //!
 //! Files that are not the content's ([`ResumeStore::delete_content`] says which) stay where they are.
 
+#![allow(unsafe_code)]
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;

@@ -1,5 +1,7 @@
 //! Positional vectored writes that do all they were asked to, or say why not.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;

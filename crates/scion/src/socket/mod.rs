@@ -190,6 +190,7 @@ impl Socket {
         bind_in_range(local, ports, Self::bind_port)
     }
 
+    #[allow(unsafe_code)]
     fn bind_port(local: ScionAddr) -> Result<Self, BindError> {
         let failed = |error| BindError::Io(local, error);
         let socket = anabranch_udp::Socket::bind(local.host, &Options::default()).map_err(failed)?;

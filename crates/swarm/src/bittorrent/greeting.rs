@@ -4,6 +4,8 @@
 //! Who calls is heard as it calls, and at once: the first byte that is none of a handshake in the clear is one of the other kind. Over
 //! transports that prove a key everything is encrypted already, and nothing is added.
 
+#![allow(unsafe_code)]
+
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 

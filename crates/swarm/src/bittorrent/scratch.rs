@@ -12,6 +12,8 @@
 //! the system call. So nothing can move, free or look at that memory while an address is good, and afterwards each
 //! [`Segment`] says by name what came where. The unit tests run under Miri (`make miri`).
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::marker::PhantomData;
 use std::time::Instant;

@@ -2,6 +2,8 @@
 //!
 //! Unsafe: one system call on a slice of this function's own.
 
+#![allow(unsafe_code)]
+
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;

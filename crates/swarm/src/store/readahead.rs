@@ -6,6 +6,8 @@
 //! While a content is found not to be there, the kernel is told early of all that a peer has asked for ([`advise`]), so that the
 //! disk is busy while the network is.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::os::fd::AsRawFd;
 

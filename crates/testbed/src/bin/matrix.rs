@@ -3,6 +3,8 @@
 //!
 //! usage: anabranch-matrix [--out FILE] [CLIENT | tracker | dht | lsd]...
 
+#![forbid(unsafe_code)]
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,5 +1,7 @@
 //! What interfaces there are.
 
+#![allow(unsafe_code)]
+
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,5 +1,7 @@
 //! Whether an interface leads to an address, and from which of ours: asked of the system without sending a packet.
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -1,5 +1,7 @@
 //! Dialling and accepting.
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;

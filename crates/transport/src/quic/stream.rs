@@ -1,5 +1,7 @@
 //! One stream over one connection, with the calls that the driver knows from TCP.
 
+#![allow(unsafe_code)]
+
 use std::collections::VecDeque;
 use std::fs::File;
 use std::future::poll_fn;

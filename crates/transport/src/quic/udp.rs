@@ -1,5 +1,7 @@
 //! UDP over plain IP, as noq wants it: noq's own system calls, but no burst longer than the kernel takes.
 
+#![allow(unsafe_code)]
+
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;

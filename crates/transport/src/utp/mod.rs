@@ -105,6 +105,7 @@ impl UtpEndpoint {
         open(any[0]).or_else(|_| open(any[1]))
     }
 
+    #[allow(unsafe_code)]
     fn open(address: SocketAddr, accepts: bool, relay: Option<Relay>) -> io::Result<Rc<Self>> {
         let socket = Socket::bind(address, &Options { local_address: true, ecn: false, ..Options::default() })?;
         let mut seed = [0; 8];

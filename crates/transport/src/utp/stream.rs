@@ -1,5 +1,7 @@
 //! One connection over uTP, as a stream.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;

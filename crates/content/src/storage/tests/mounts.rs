@@ -1,5 +1,7 @@
 //! File systems that misbehave: a small tmpfs in a mount namespace of the test's own thread.
 
+#![allow(unsafe_code)]
+
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

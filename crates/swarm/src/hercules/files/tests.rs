@@ -1,5 +1,7 @@
 //! Generated folders go through memory in odd orders, with losses, killed and resumed; and what strangers bring.
 
+#![allow(unsafe_code)]
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Permissions};

@@ -249,6 +249,7 @@ fn bind_scion(local: ScionAddr, ports: RangeInclusive<u16>, wanted: Option<u16>)
 }
 
 /// Receives from the socket `at` its place until the session ends.
+#[allow(unsafe_code)]
 pub(crate) async fn serve(hub: Rc<Hub>, at: usize, socket: Socket, filter: Arc<IpFilter>) {
     // SAFETY: the socket owns its descriptor, gives the same one each time, and keeps it open as long as it is.
     let Ok(io) = (unsafe { AsyncFd::register(socket.clone()) }) else { return };

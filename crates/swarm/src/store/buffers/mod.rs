@@ -338,6 +338,7 @@ impl Piece {
 }
 
 /// The address of `len` bytes at `within`, where they lie inside the buffer.
+#[allow(unsafe_code)]
 fn pointer(buffer: &mut Buffer, within: u32, len: u32) -> Option<*mut u8> {
     let (within, len) = (within as usize, len as usize);
     // SAFETY: within + len is inside the buffer, so the address is in the same mapping.

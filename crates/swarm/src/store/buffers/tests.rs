@@ -1,3 +1,5 @@
+#![allow(unsafe_code)]
+
 use anabranch_content::geometry::BLOCK_LEN;
 
 use super::*;

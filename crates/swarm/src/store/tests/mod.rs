@@ -219,6 +219,7 @@ impl Client {
     }
 
     /// What the kernel does for a receiver: the payload of a datagram lands in the place that was given for it.
+    #[allow(unsafe_code)]
     fn receive(&mut self, range: BlockRange, payload: &[u8]) -> Result<(), NoPlace> {
         let place = self.place(range)?;
         // SAFETY: `place` answers memory of `range.len` bytes, and nothing was asked of the buffers since.
