@@ -52,7 +52,7 @@ pub use endpoint::{ENDPOINT_TEXT_BYTES_MAX, Endpoint, EndpointError, ScionAddr};
 pub use host::{Host, who_goes};
 pub use id::{PathId, PathIdError, PathIdPrefix};
 pub use isd_as::{Interface, IsdAs, IsdAsError};
-pub use overlap::{Overlap, deduplicate, sort};
+pub use overlap::{Overlap, sort};
 pub use path::{Path, PathPeer};
 pub use policy::{
     ACL_ENTRIES_MAX, Acl, POLICY_FILE_BYTES_MAX, PathFilter, PolicyError, PolicyFile, PolicyFileError, Preference,

@@ -1,10 +1,9 @@
-//! What two paths have in common, and lists of paths without doubles and in a steady order.
+//! What two paths have in common, and the order in which lists of paths stand.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
 use std::net::IpAddr;
 
-use crate::{PathId, ScionPath};
+use crate::ScionPath;
 
 /// How much two paths have in common. Ordered by links, then interfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -45,25 +44,6 @@ impl ScionPath {
     }
 }
 
-/// Leaves one path for every list of interfaces, the one that lives longest, where the first of them stood.
-///
-/// Segments combine to the same way more than once: over core segments of either direction, or fresher ones.
-pub fn deduplicate<P: Borrow<ScionPath>>(paths: &mut Vec<P>) {
-    let mut kept: Vec<P> = Vec::with_capacity(paths.len());
-    let mut places: HashMap<PathId, usize> = HashMap::with_capacity(paths.len());
-    for path in paths.drain(..) {
-        match places.get(&path.borrow().id()) {
-            Some(&place) if kept[place].borrow().expiry >= path.borrow().expiry => {}
-            Some(&place) => kept[place] = path,
-            None => {
-                places.insert(path.borrow().id(), kept.len());
-                kept.push(path);
-            }
-        }
-    }
-    *paths = kept;
-}
-
 /// The order in which paths are shown and tried: few hops first, then low latency ([`Latency`](crate::Latency)), then by id.
 pub fn sort<P: Borrow<ScionPath>>(paths: &mut [P]) {
     paths.sort_by_cached_key(|path| {
@@ -94,19 +74,6 @@ mod tests {
         assert_eq!(overlap("1-1 11>12 1-2 13>14 1-3"), (0, 0), "parallel links are apart");
         assert_eq!(overlap("2-1 1>2 2-2"), (0, 0), "interface numbers are of their AS");
         assert_eq!(overlap("1-1"), (0, 0));
-    }
-
-    #[test]
-    fn of_doubles_the_longest_lived_stays() {
-        let with_expiry = |text: &str, seconds: u64| {
-            let mut path = path(text);
-            path.expiry += Duration::from_secs(seconds);
-            path
-        };
-        let (way, other) = ("1-1 1>2 1-2", "1-1 3>4 1-2");
-        let mut paths = vec![with_expiry(way, 5), with_expiry(other, 1), with_expiry(way, 9), with_expiry(way, 7)];
-        deduplicate(&mut paths);
-        assert_eq!(paths, [with_expiry(way, 9), with_expiry(other, 1)]);
     }
 
     #[test]

@@ -48,6 +48,5 @@ pub use packet::{HEADER_LEN_MAX, Header, HeaderFields, Packet, PacketError, Pack
 pub use path::{
     DataplanePath, EXP_TIME_UNIT, HOPS_MAX, HopField, HopMac, InfoField, Interfaces, OneHopPath, OneHopPathMut,
     OtherPath, PATH_LEN_MAX, PathError, PathMeta, PathRef, PathSegment, SEGMENTS_MAX, StandardPath, StandardPathMut,
-    exp_time_within,
 };
 pub use template::{HeaderTemplate, Ports};

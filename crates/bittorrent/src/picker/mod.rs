@@ -75,8 +75,6 @@ impl Priority {
     pub const SKIP: Self = Self(0);
     /// What every piece has unless told otherwise.
     pub const NORMAL: Self = Self(4);
-    /// Before everything else.
-    pub const HIGHEST: Self = Self(pieces::PRIORITY_MAX);
 
     /// `None` above 7.
     pub fn new(level: u8) -> Option<Self> {

@@ -455,7 +455,7 @@ fn pieces_without_a_hash_wait_for_it() {
 fn a_piece_of_padding_alone_is_never_picked() {
     let geometry = Geometry::new(BLOCK_LEN, u64::from(BLOCK_LEN) * 2, vec![(1, 0)]);
     let mut picker = Picker::new(geometry, &Bitfield::new(2), PickerConfig::default());
-    picker.set_priority(1, Priority::HIGHEST);
+    picker.set_priority(1, Priority::new(7).unwrap());
     picker.set_fetchable(1, true);
     assert_eq!(pick(&mut picker, A, &Bitfield::full(2), 9, MB).len(), 1);
     picker.piece_passed(1);

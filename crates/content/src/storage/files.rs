@@ -63,7 +63,8 @@ impl Handles {
     }
 
     /// Files open in the cache now.
-    pub fn open_count(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn open_count(&self) -> usize {
         self.lock().open.len()
     }
 

@@ -39,8 +39,6 @@ impl Protocol {
     pub const END_TO_END: Self = Self(201);
     /// SCMP.
     pub const SCMP: Self = Self(202);
-    /// BFD between routers.
-    pub const BFD: Self = Self(203);
 }
 
 /// Why bytes are no packet. Each is the sender's fault; a receiver drops the packet and counts it.

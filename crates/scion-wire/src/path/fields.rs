@@ -18,12 +18,6 @@ pub type HopMac = [u8; 6];
 /// What one step of ExpTime is worth: 24 hours / 256 (SCION header, "ExpTime").
 pub const EXP_TIME_UNIT: Duration = Duration::from_millis(337_500);
 
-/// The largest ExpTime whose lifetime does not exceed `lifetime`; `None` if even the shortest, [`EXP_TIME_UNIT`], does.
-pub fn exp_time_within(lifetime: Duration) -> Option<u8> {
-    let steps = lifetime.as_nanos() / EXP_TIME_UNIT.as_nanos();
-    Some(u8::try_from(steps.checked_sub(1)?).unwrap_or(u8::MAX))
-}
-
 /// Where on the path a packet is, and how long its segments are (SCION header, "PathMeta Header"). Kept as it stands on
 /// the wire: one register, copied whole.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

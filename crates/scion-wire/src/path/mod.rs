@@ -9,7 +9,7 @@ mod one_hop;
 mod owned;
 mod standard;
 
-pub use fields::{EXP_TIME_UNIT, HopField, HopMac, InfoField, PathMeta, exp_time_within};
+pub use fields::{EXP_TIME_UNIT, HopField, HopMac, InfoField, PathMeta};
 pub use one_hop::{OneHopPath, OneHopPathMut};
 pub use owned::{DataplanePath, PathSegment};
 pub use standard::{Interfaces, StandardPath, StandardPathMut};

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -156,16 +154,6 @@ fn a_hop_ends_after_its_steps() {
     assert_eq!(hop_of(255).expiry_unix_ms(u32::MAX), (u64::from(u32::MAX) + 24 * 3600) * 1000);
     let short = DataplanePath::build(&[PathSegment { info: info(true), hops: &[hop_of(9), hop_of(3)] }]).unwrap();
     assert_eq!(short.view().expiry_unix_ms(), hop_of(3).expiry_unix_ms(1000));
-}
-
-#[test]
-fn lifetimes_are_rounded_down_to_steps() {
-    assert_eq!(exp_time_within(EXP_TIME_UNIT - Duration::from_nanos(1)), None);
-    assert_eq!(exp_time_within(EXP_TIME_UNIT), Some(0));
-    assert_eq!(exp_time_within(Duration::from_secs(12 * 3600)), Some(127));
-    assert_eq!(exp_time_within(Duration::from_secs(24 * 3600) - Duration::from_nanos(1)), Some(254));
-    assert_eq!(exp_time_within(Duration::from_secs(24 * 3600)), Some(255));
-    assert_eq!(exp_time_within(Duration::MAX), Some(255));
 }
 
 /// The meta header with these fields.

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use super::crypto::SignedMessage;
 use super::{GeoCoordinates, LinkType};
 
-/// The gRPC service that answers [`SegmentsRequest`]s.
-pub const SEGMENT_LOOKUP_SERVICE: &str = "proto.control_plane.v1.SegmentLookupService";
 /// The HTTP path of its one method, for gRPC and Connect alike.
 pub const SEGMENTS_METHOD: &str = "/proto.control_plane.v1.SegmentLookupService/Segments";
 

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use super::{Duration, GeoCoordinates, LinkType, Timestamp};
 
-/// The gRPC service; its methods are [`PATHS_METHOD`] and those beside it. `PortRange` takes an empty message.
-pub const DAEMON_SERVICE: &str = "proto.daemon.v1.DaemonService";
 /// [`PathsRequest`] to [`PathsResponse`].
 pub const PATHS_METHOD: &str = "/proto.daemon.v1.DaemonService/Paths";
 /// [`AsRequest`] to [`AsResponse`].

@@ -69,13 +69,6 @@ impl Pacer {
         self.rate_bytes = rate_bytes;
     }
 
-    /// Changes the rate and the bucket with it, as [`Pacer::new`] chooses it.
-    pub fn set_rate_and_burst(&mut self, rate_bytes: u64, now: Instant) {
-        self.set_rate(rate_bytes, now);
-        self.burst_bytes = burst_of(rate_bytes);
-        self.tokens = self.tokens.min(self.full());
-    }
-
     /// Bytes that may leave at `now`.
     pub fn allowance(&mut self, now: Instant) -> u64 {
         self.fill(now);
@@ -176,8 +169,6 @@ mod tests {
         let later = start + Duration::from_secs(10);
         pacer.set_rate(1000, later);
         assert_eq!(pacer.next_send(10, later), Some(later + Duration::from_millis(10)));
-        pacer.set_rate_and_burst(2_000_000_000, later);
-        assert_eq!(pacer.burst_bytes(), BURST_BYTES_MAX);
     }
 
     proptest! {
