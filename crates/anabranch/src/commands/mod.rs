@@ -122,9 +122,9 @@ fn create_failure(error: &CreateError) -> Failure {
         _ => Code::Input,
     };
     let details = match error {
-        CreateError::Problems(problems) if problems.list.len() > 1 => {
-            let lines = problems.list.iter().map(|(path, problem)| format!("{} {problem}", path.display()));
-            let more = (problems.more > 0).then(|| format!("and {} more", problems.more));
+        CreateError::Rejected(rejections) if rejections.list.len() > 1 => {
+            let lines = rejections.list.iter().map(|(path, rejection)| format!("{} {rejection}", path.display()));
+            let more = (rejections.more > 0).then(|| format!("and {} more", rejections.more));
             lines.chain(more).collect()
         }
         _ => Vec::new(),

@@ -15,7 +15,7 @@
 //! ```
 
 mod layout;
-mod problems;
+mod rejections;
 pub(crate) mod scan;
 mod survey;
 #[cfg(test)]
@@ -36,7 +36,7 @@ use crate::geometry::BLOCK_LEN;
 use crate::info::{FileKind, Info, Version};
 use crate::metainfo::{BITCOMET_PAD, Metainfo, MetainfoError, NameRules};
 use layout::{Hashes, Layout};
-pub use problems::{PROBLEMS_TOLD_MAX, Problem, Problems};
+pub use rejections::{REJECTIONS_TOLD_MAX, Rejection, Rejections};
 use scan::scan;
 pub use survey::{Filter, Survey, SurveyEntry};
 use walk::{Entry, EntryKind, Stamp};
@@ -123,7 +123,7 @@ pub enum CreateError {
     },
     /// Parts that no torrent can carry.
     #[error("{0}")]
-    Problems(Box<Problems>),
+    Rejected(Box<Rejections>),
     /// Torrents hold UTF-8 only.
     #[error("the name of {path} is not UTF-8; rename it, or give the torrent another with --name", path = path.display())]
     NameNotUtf8 {

@@ -151,11 +151,11 @@ fn all_that_cannot_be_shared_is_named_at_once() {
     fs::write(root.join(std::ffi::OsStr::from_bytes(b"\xff")), "").expect("a file");
     fs::write(root.join("_____padding_file_0_____"), "x").expect("a file");
     fs::File::create(root.join("long")).and_then(|file| file.set_len(FILE_LENGTH_MAX + 1)).expect("a sparse file");
-    let problems = |options: &CreateOptions| match make(&root, options) {
-        Err(CreateError::Problems(problems)) => problems,
+    let rejections = |options: &CreateOptions| match make(&root, options) {
+        Err(CreateError::Rejected(rejections)) => rejections,
         other => panic!("{other:?}"),
     };
-    let kinds: Vec<String> = problems(&hybrid).list.iter().map(|(_, problem)| problem.to_string()).collect();
+    let kinds: Vec<String> = rejections(&hybrid).list.iter().map(|(_, rejection)| rejection.to_string()).collect();
     let expected = [
         "clients take for padding",
         "links to loop, and so to itself",
@@ -169,7 +169,7 @@ fn all_that_cannot_be_shared_is_named_at_once() {
     assert_eq!(kinds.len(), expected.len(), "{kinds:?}");
     kinds.iter().zip(expected).for_each(|(kind, part)| assert!(kind.contains(part), "{kind}: {part}"));
     // v2 readers know padding by other means.
-    assert_eq!(problems(&options(Version::V2)).list.len(), expected.len() - 1);
+    assert_eq!(rejections(&options(Version::V2)).list.len(), expected.len() - 1);
     // Left out, they are in nobody's way.
     let bad = ["outside", "root", "self", "loop", "socket", "long", "_____padding_file_0_____"];
     let filter = Filter::new(move |path, _| {
@@ -266,7 +266,7 @@ fn folders_are_as_deep_as_readers_follow() {
     fs::write(deeper.join("x"), "x").expect("a file");
     let error = make(folder.path(), &options(Version::V2)).expect_err("refused");
     assert!(
-        matches!(&error, CreateError::Problems(problems) if problems.list[0].0 == deeper.join("x").canonicalize().expect("there"))
+        matches!(&error, CreateError::Rejected(rejections) if rejections.list[0].0 == deeper.join("x").canonicalize().expect("there"))
     );
 }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use super::problems::{Problem, Problems};
+use super::rejections::{Rejection, Rejections};
 use super::{CreateError, CreateOptions};
 use crate::bencode;
 use crate::info::Version;
@@ -91,7 +91,7 @@ pub(super) fn walk(path: &Path, options: &CreateOptions, entries_max: usize) -> 
     let unreadable = |source| CreateError::Unreadable { path: path.into(), source };
     let root = fs::canonicalize(path).map_err(unreadable)?;
     let metadata = fs::metadata(&root).map_err(unreadable)?;
-    let mut walk = Walk { root: &root, options, found: Found::default(), problems: Problems::of(path) };
+    let mut walk = Walk { root: &root, options, found: Found::default(), rejections: Rejections::of(path) };
     if metadata.is_dir() {
         walk.found.multi_file = true;
         walk.folders(entries_max)?;
@@ -99,9 +99,9 @@ pub(super) fn walk(path: &Path, options: &CreateOptions, entries_max: usize) -> 
         // Its name is the torrent's, which is chosen later.
         walk.found.entries.push(Entry { components: Vec::new(), path: root.clone(), kind });
     }
-    let Walk { mut found, problems, .. } = walk;
-    if !problems.is_empty() {
-        return Err(CreateError::Problems(Box::new(problems)));
+    let Walk { mut found, rejections, .. } = walk;
+    if !rejections.is_empty() {
+        return Err(CreateError::Rejected(Box::new(rejections)));
     }
     // BEP 52: files occur "in the same order as in the file tree", whose keys are sorted as raw bytes, level by level.
     found.entries.sort_by(|a, b| a.components.cmp(&b.components));
@@ -113,7 +113,7 @@ struct Walk<'a> {
     root: &'a Path,
     options: &'a CreateOptions,
     found: Found,
-    problems: Problems,
+    rejections: Rejections,
 }
 
 impl Walk<'_> {
@@ -125,7 +125,7 @@ impl Walk<'_> {
             let items = match items {
                 Ok(items) => items,
                 Err(error) => {
-                    self.problems.add(&folder, Problem::Unreadable(error));
+                    self.rejections.add(&folder, Rejection::Unreadable(error));
                     continue;
                 }
             };
@@ -146,7 +146,7 @@ impl Walk<'_> {
                 let is_folder = match item.file_type() {
                     Ok(kind) => kind.is_dir(),
                     Err(error) => {
-                        self.problems.add(&path, Problem::Unreadable(error));
+                        self.rejections.add(&path, Rejection::Unreadable(error));
                         continue;
                     }
                 };
@@ -177,7 +177,7 @@ impl Walk<'_> {
             Ok(metadata) if metadata.is_symlink() => self.link(&path),
             Ok(metadata) => self.file(&path, &metadata),
             Err(error) => {
-                self.problems.add(&path, Problem::Unreadable(error));
+                self.rejections.add(&path, Rejection::Unreadable(error));
                 None
             }
         };
@@ -187,7 +187,7 @@ impl Walk<'_> {
     /// The components of something in a folder, where they can be written and read.
     fn named(&mut self, above: &[String], name: &OsStr, path: &Path) -> Option<Vec<String>> {
         let Some(name) = name.to_str() else {
-            self.problems.add(path, Problem::NameNotUtf8);
+            self.rejections.add(path, Rejection::NameNotUtf8);
             return None;
         };
         let mut components = above.to_vec();
@@ -195,12 +195,12 @@ impl Walk<'_> {
         let bytes: usize = components.iter().map(|name| name.len() + 1).sum();
         // BitComet's padding has no other mark, so readers of v1 take any file of that name for zeros.
         if name.contains(BITCOMET_PAD) && self.options.version != Version::V2 {
-            self.problems.add(path, Problem::PadName);
+            self.rejections.add(path, Rejection::PadName);
             return None;
         }
         // The torrent's name comes before it.
         if components.len() > DEPTH_MAX || bytes + NAME_ROOM > PATH_BYTES_MAX {
-            self.problems.add(path, Problem::TooDeep);
+            self.rejections.add(path, Rejection::TooDeep);
             return None;
         }
         Some(components)
@@ -210,12 +210,12 @@ impl Walk<'_> {
         let kind = metadata.file_type();
         let special = [(kind.is_fifo(), "a pipe"), (kind.is_socket(), "a socket"), (!metadata.is_file(), "a device")];
         if let Some((_, what)) = special.iter().find(|(is, _)| *is) {
-            self.problems.add(path, Problem::Special(what));
+            self.rejections.add(path, Rejection::Special(what));
         } else if metadata.len() > FILE_LENGTH_MAX {
-            self.problems.add(path, Problem::TooLong(metadata.len()));
+            self.rejections.add(path, Rejection::TooLong(metadata.len()));
         } else if let Err(error) = File::open(path) {
             // Asked now: hashing what comes before may take an hour.
-            self.problems.add(path, Problem::Unreadable(error));
+            self.rejections.add(path, Rejection::Unreadable(error));
         } else {
             let executable = metadata.permissions().mode() & 0o100 != 0;
             return Some(EntryKind::File { stamp: Stamp::of(metadata), executable });
@@ -227,17 +227,17 @@ impl Walk<'_> {
     fn link(&mut self, path: &Path) -> Option<EntryKind> {
         match self.link_target(path) {
             Ok(target) => Some(EntryKind::Symlink { target }),
-            Err(problem) => {
-                self.problems.add(path, problem);
+            Err(rejection) => {
+                self.rejections.add(path, rejection);
                 None
             }
         }
     }
 
     /// BEP 47: the target is relative to the torrent's root and "must not contain `..`".
-    fn link_target(&self, path: &Path) -> Result<Vec<String>, Problem> {
-        let text = fs::read_link(path).map_err(Problem::Unreadable)?;
-        let outside = || Problem::LinkOutside(text.clone());
+    fn link_target(&self, path: &Path) -> Result<Vec<String>, Rejection> {
+        let text = fs::read_link(path).map_err(Rejection::Unreadable)?;
+        let outside = || Rejection::LinkOutside(text.clone());
         let full = path.parent().unwrap_or(self.root).join(&text);
         let by_text = normal(&full);
         let target = match full.canonicalize() {
@@ -250,15 +250,15 @@ impl Walk<'_> {
                 }
             }
             Ok(real) => real,
-            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Err(Problem::LinkLoop(text)),
+            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Err(Rejection::LinkLoop(text)),
             // It leads to nothing, here and elsewhere.
             Err(_) => by_text,
         };
         let below = target.strip_prefix(self.root).map_err(|_| outside())?;
         if below.as_os_str().is_empty() {
-            return Err(Problem::LinkToRoot(text));
+            return Err(Rejection::LinkToRoot(text));
         }
-        below.iter().map(|name| name.to_str().map(str::to_owned).ok_or(Problem::NameNotUtf8)).collect()
+        below.iter().map(|name| name.to_str().map(str::to_owned).ok_or(Rejection::NameNotUtf8)).collect()
     }
 }
 

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use crate::metainfo::limits::{FILE_LENGTH_MAX, PATH_BYTES_MAX};
 
-/// Problems that are told one by one: more than anybody reads, and a wrong PATH may have a million.
-pub const PROBLEMS_TOLD_MAX: usize = 100;
+/// Rejections that are told one by one: more than anybody reads, and a wrong PATH may have a million.
+pub const REJECTIONS_TOLD_MAX: usize = 100;
 
 /// Why a torrent cannot carry something.
 #[derive(Debug)]
-pub enum Problem {
+pub enum Rejection {
     /// It cannot be opened.
     Unreadable(io::Error),
     /// Neither file, folder nor link: "a pipe", "a socket" or "a device".
@@ -32,7 +32,7 @@ pub enum Problem {
     TooDeep,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(error) => write!(f, "cannot be read: {error}"),
@@ -54,24 +54,24 @@ impl fmt::Display for Problem {
 
 /// Everything in a folder that a torrent cannot carry.
 #[derive(Debug)]
-pub struct Problems {
+pub struct Rejections {
     /// What was to be shared.
     pub path: PathBuf,
-    /// The first [`PROBLEMS_TOLD_MAX`], by path.
-    pub list: Vec<(PathBuf, Problem)>,
+    /// The first [`REJECTIONS_TOLD_MAX`], by path.
+    pub list: Vec<(PathBuf, Rejection)>,
     /// How many more there are.
     pub more: usize,
 }
 
-impl Problems {
+impl Rejections {
     pub(super) fn of(path: &Path) -> Self {
         Self { path: path.into(), list: Vec::new(), more: 0 }
     }
 
-    pub(super) fn add(&mut self, path: &Path, problem: Problem) {
-        if self.list.len() < PROBLEMS_TOLD_MAX {
+    pub(super) fn add(&mut self, path: &Path, rejection: Rejection) {
+        if self.list.len() < REJECTIONS_TOLD_MAX {
             let at = self.list.partition_point(|(other, _)| other.as_path() < path);
-            self.list.insert(at, (path.into(), problem));
+            self.list.insert(at, (path.into(), rejection));
         } else {
             self.more += 1;
         }
@@ -82,13 +82,13 @@ impl Problems {
     }
 }
 
-/// One line: the problem where there is one, and how many there are where there are more.
-impl fmt::Display for Problems {
+/// One line: the rejection where there is one, and how many there are where there are more.
+impl fmt::Display for Rejections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.list[..] {
-            [(path, problem)] if self.more == 0 => write!(
+            [(path, rejection)] if self.more == 0 => write!(
                 f,
-                "{} {problem}, and no torrent can carry that; mend it or leave it out with --exclude",
+                "{} {rejection}, and no torrent can carry that; mend it or leave it out with --exclude",
                 path.display()
             ),
             list => write!(
