@@ -55,8 +55,8 @@ pub use isd_as::{Interface, IsdAs, IsdAsError};
 pub use overlap::{Overlap, sort};
 pub use path::{Path, PathPeer};
 pub use policy::{
-    ACL_ENTRIES_MAX, Acl, POLICY_FILE_BYTES_MAX, PathFilter, PolicyError, PolicyFile, PolicyFileError, Preference,
-    Problem, SEQUENCE_DEPTH_MAX, SEQUENCE_HOPS_MAX, Sequence, TEXT_BYTES_MAX,
+    ACL_ENTRIES_MAX, Acl, POLICY_FILE_BYTES_MAX, PathFilter, PolicyError, PolicyErrorKind, PolicyFile, PolicyFileError,
+    Preference, SEQUENCE_DEPTH_MAX, SEQUENCE_HOPS_MAX, Sequence, TEXT_BYTES_MAX,
 };
 pub use scion::{Geo, Hop, Latency, LinkKind, Remarks, ScionPath};
 pub use scoreboard::{SLOT, Sample, Scoreboard, Slot, Standing};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::hop::HopPredicate;
-use super::text::{Cursor, PolicyError, Problem};
+use super::text::{Cursor, PolicyError, PolicyErrorKind};
 use crate::ScionPath;
 
 /// Most entries of one list: every path is held against all of them.
@@ -43,8 +43,8 @@ impl Acl {
             let mut cursor = Cursor::new(WHAT, text).map_err(|error| (index, error))?;
             acl.parse_entry(&mut cursor).map_err(|error| (index, error))?;
             if let Some(more) = cursor.peek() {
-                let problem = Problem::Unexpected(more, "one entry is `+` or `-` and at most one hop predicate");
-                return Err((index, cursor.error(cursor.at(), problem)));
+                let kind = PolicyErrorKind::Unexpected(more, "one entry is `+` or `-` and at most one hop predicate");
+                return Err((index, cursor.error(cursor.at(), kind)));
             }
             end = (index, cursor);
         }
@@ -59,14 +59,14 @@ impl Acl {
         let start = cursor.at();
         let allow = match cursor.peek() {
             Some(action @ ('+' | '-')) => cursor.eat(action) && action == '+',
-            Some(other) => return Err(cursor.error(start, Problem::Unexpected(other, ACTION))),
-            None => return Err(cursor.error(start, Problem::Ends("`+` or `-`"))),
+            Some(other) => return Err(cursor.error(start, PolicyErrorKind::Unexpected(other, ACTION))),
+            None => return Err(cursor.error(start, PolicyErrorKind::Ends("`+` or `-`"))),
         };
         if self.0.last().is_some_and(|entry| entry.predicate.matches_all()) {
-            return Err(cursor.error(start, Problem::Unreachable));
+            return Err(cursor.error(start, PolicyErrorKind::Unreachable));
         }
         if self.0.len() >= ACL_ENTRIES_MAX {
-            return Err(cursor.error(start, Problem::TooMany { what: "entries", limit: ACL_ENTRIES_MAX }));
+            return Err(cursor.error(start, PolicyErrorKind::TooMany { what: "entries", limit: ACL_ENTRIES_MAX }));
         }
         cursor.skip_space();
         let at = cursor.at();
@@ -75,7 +75,7 @@ impl Acl {
             _ => HopPredicate::ANY,
         };
         if let Some(interface) = predicate.interface_of_any_as() {
-            return Err(cursor.error(at, Problem::InterfaceOfAnyAs(interface)));
+            return Err(cursor.error(at, PolicyErrorKind::InterfaceOfAnyAs(interface)));
         }
         self.0.push(Entry { allow, predicate });
         cursor.skip_space();
@@ -87,7 +87,7 @@ impl Acl {
         if self.0.last().is_some_and(|entry| entry.predicate.matches_all()) {
             return Ok(self);
         }
-        Err(cursor.error(cursor.at(), Problem::NoDefault))
+        Err(cursor.error(cursor.at(), PolicyErrorKind::NoDefault))
     }
 }
 

@@ -67,7 +67,7 @@ fn the_number_of_entries_is_bounded() {
     let with = |count: usize| format!("{}+", "- 1-1 ".repeat(count - 1)).parse::<Acl>();
     assert!(with(ACL_ENTRIES_MAX).is_ok());
     let over = with(ACL_ENTRIES_MAX + 1).unwrap_err();
-    assert_eq!(over.problem, Problem::TooMany { what: "entries", limit: ACL_ENTRIES_MAX });
+    assert_eq!(over.kind, PolicyErrorKind::TooMany { what: "entries", limit: ACL_ENTRIES_MAX });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::text::{Cursor, PolicyError, Problem};
+use super::text::{Cursor, PolicyError, PolicyErrorKind};
 use crate::{Hop, Interface, IsdAs};
 
 /// A pattern for hops: `0`, `1`, `1-ff00:0:133`, `1-ff00:0:133#2`, `1-ff00:0:133#2,1`. Zero stands for anything.
@@ -84,25 +84,27 @@ impl HopPredicate {
         };
         let isd = Cursor::number(isd_word).ok_or_else(|| {
             let shown = if isd_word.is_empty() { word } else { isd_word };
-            cursor.word_error(start, Problem::Isd, shown)
+            cursor.word_error(start, PolicyErrorKind::Isd, shown)
         })?;
         let isd_as = match asn_word {
             None => IsdAs::new(isd, 0),
             // The AS's own parser judges its number, in either notation.
             Some(asn) => format!("{isd}-{asn}").parse().ok(),
         };
-        let isd_as = isd_as
-            .ok_or_else(|| cursor.word_error(start + isd_word.len() + 1, Problem::Asn, asn_word.unwrap_or_default()))?;
+        let isd_as = isd_as.ok_or_else(|| {
+            cursor.word_error(start + isd_word.len() + 1, PolicyErrorKind::Asn, asn_word.unwrap_or_default())
+        })?;
         let Some(interfaces_word) = interfaces_word else {
             return Ok(Self { isd_as, interfaces: Interfaces::Either(0) });
         };
         let at = start + isd_as_word.len() + 1;
         if asn_word.is_none() {
             // Path policy language, "Hop Predicate": only tail elements may be left out.
-            return Err(cursor.word_error(at - 1, Problem::InterfaceWithoutAs, interfaces_word));
+            return Err(cursor.word_error(at - 1, PolicyErrorKind::InterfaceWithoutAs, interfaces_word));
         }
-        let number =
-            |at, word: &str| Cursor::number(word).ok_or_else(|| cursor.word_error(at, Problem::Interface, word));
+        let number = |at, word: &str| {
+            Cursor::number(word).ok_or_else(|| cursor.word_error(at, PolicyErrorKind::Interface, word))
+        };
         let interfaces = match interfaces_word.split_once(',') {
             None => Interfaces::Either(number(at, interfaces_word)?),
             Some((ingress, egress)) => {

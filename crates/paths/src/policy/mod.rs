@@ -18,4 +18,4 @@ pub use filter::PathFilter;
 pub use policy_file::{POLICY_FILE_BYTES_MAX, PolicyFile, PolicyFileError};
 pub use preference::Preference;
 pub use sequence::{SEQUENCE_DEPTH_MAX, SEQUENCE_HOPS_MAX, Sequence};
-pub use text::{PolicyError, Problem, TEXT_BYTES_MAX};
+pub use text::{PolicyError, PolicyErrorKind, TEXT_BYTES_MAX};

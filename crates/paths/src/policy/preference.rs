@@ -5,7 +5,7 @@ use std::cmp::{Ordering, Reverse};
 use std::fmt;
 use std::str::FromStr;
 
-use super::text::{Cursor, PolicyError, Problem};
+use super::text::{Cursor, PolicyError, PolicyErrorKind};
 use crate::ScionPath;
 
 const WHAT: &str = "the preference";
@@ -75,7 +75,7 @@ impl Preference {
             let word = cursor.take_while(|c| c != ',').trim_end();
             let known = names.iter().find(|(name, _)| *name == word);
             let (_, criterion) =
-                known.ok_or_else(|| cursor.word_error(start, |word| Problem::Criterion(word, choice), word))?;
+                known.ok_or_else(|| cursor.word_error(start, |word| PolicyErrorKind::Criterion(word, choice), word))?;
             // A second mention changes nothing: where it would be asked, paths are equal in it.
             if !criteria.contains(criterion) {
                 criteria.push(*criterion);

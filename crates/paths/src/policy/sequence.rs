@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::hop::HopPredicate;
-use super::text::{Cursor, PolicyError, Problem};
+use super::text::{Cursor, PolicyError, PolicyErrorKind};
 use crate::{Hop, ScionPath};
 
 /// Most hop predicates of one sequence: as many as a set of states has bits, and twice the hops that a path can have.
@@ -144,17 +144,17 @@ impl Parser<'_> {
         self.cursor.skip_space();
         let start = self.cursor.at();
         match self.cursor.peek() {
-            None => Err(self.cursor.error(start, Problem::Ends(OPERAND))),
+            None => Err(self.cursor.error(start, PolicyErrorKind::Ends(OPERAND))),
             Some('(') => {
                 self.cursor.eat('(');
                 self.depth += 1;
                 if self.depth > SEQUENCE_DEPTH_MAX {
-                    let problem = Problem::TooMany { what: "nested parentheses", limit: SEQUENCE_DEPTH_MAX };
-                    return Err(self.cursor.error(start, problem));
+                    let kind = PolicyErrorKind::TooMany { what: "nested parentheses", limit: SEQUENCE_DEPTH_MAX };
+                    return Err(self.cursor.error(start, kind));
                 }
                 let inner = self.concatenation()?;
                 if !self.cursor.eat(')') {
-                    return Err(self.cursor.error(start, Problem::Unclosed));
+                    return Err(self.cursor.error(start, PolicyErrorKind::Unclosed));
                 }
                 self.depth -= 1;
                 Ok(inner)
@@ -162,16 +162,16 @@ impl Parser<'_> {
             Some(c) if HopPredicate::is_part(c) => {
                 let predicate = HopPredicate::parse(&mut self.cursor)?;
                 if self.states.len() >= SEQUENCE_HOPS_MAX {
-                    let problem = Problem::TooMany { what: "hop predicates", limit: SEQUENCE_HOPS_MAX };
-                    return Err(self.cursor.error(start, problem));
+                    let kind = PolicyErrorKind::TooMany { what: "hop predicates", limit: SEQUENCE_HOPS_MAX };
+                    return Err(self.cursor.error(start, kind));
                 }
                 let state = 1 << self.states.len();
                 self.states.push(State { predicate, follow: 0 });
                 Ok(Fragment { nullable: false, first: state, last: state })
             }
             Some(other) => {
-                let problem = Problem::Unexpected(other, "a hop predicate or a parenthesis comes first");
-                Err(self.cursor.error(start, problem))
+                let kind = PolicyErrorKind::Unexpected(other, "a hop predicate or a parenthesis comes first");
+                Err(self.cursor.error(start, kind))
             }
         }
     }
@@ -194,8 +194,8 @@ impl FromStr for Sequence {
         let mut parser = Parser { cursor, states: Vec::new(), depth: 0 };
         let whole = parser.concatenation()?;
         if let Some(left) = parser.cursor.peek() {
-            let problem = Problem::Unexpected(left, "no parenthesis is open");
-            return Err(parser.cursor.error(parser.cursor.at(), problem));
+            let kind = PolicyErrorKind::Unexpected(left, "no parenthesis is open");
+            return Err(parser.cursor.error(parser.cursor.at(), kind));
         }
         Ok(Self { text, automaton: Some(Automaton { states: parser.states, whole }) })
     }

@@ -100,14 +100,14 @@ fn sizes_are_bounded() {
     let hops = |count: usize| vec!["0?"; count].join(" ");
     assert!(allows(&hops(SEQUENCE_HOPS_MAX), THREE));
     let over = hops(SEQUENCE_HOPS_MAX + 1).parse::<Sequence>().unwrap_err();
-    assert_eq!(over.problem, Problem::TooMany { what: "hop predicates", limit: SEQUENCE_HOPS_MAX });
+    assert_eq!(over.kind, PolicyErrorKind::TooMany { what: "hop predicates", limit: SEQUENCE_HOPS_MAX });
     let nested = |depth: usize| format!("{}0{}+", "(".repeat(depth), ")".repeat(depth));
     assert!(allows(&nested(SEQUENCE_DEPTH_MAX), THREE));
     assert!(nested(SEQUENCE_DEPTH_MAX + 1).parse::<Sequence>().is_err());
     let long = |len: usize| format!("{:len$}", "0*").parse::<Sequence>();
     assert!(long(super::super::TEXT_BYTES_MAX).is_ok());
     let over = long(super::super::TEXT_BYTES_MAX + 1).unwrap_err();
-    assert_eq!(over.problem, Problem::TooLong(super::super::TEXT_BYTES_MAX));
+    assert_eq!(over.kind, PolicyErrorKind::TooLong(super::super::TEXT_BYTES_MAX));
     assert!(over.to_string().len() < 300, "an error does not repeat all of it");
 }
 

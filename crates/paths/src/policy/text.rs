@@ -8,7 +8,7 @@ const WORD_CHARS_MAX: usize = 60;
 
 /// Why a text is no policy, and where in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} `{text}`, column {column}: {problem}")]
+#[error("{what} `{text}`, column {column}: {kind}")]
 pub struct PolicyError {
     /// What the text should have been.
     pub what: &'static str,
@@ -17,12 +17,12 @@ pub struct PolicyError {
     /// Where in it, in characters from 1.
     pub column: usize,
     /// What is wrong there.
-    pub problem: Problem,
+    pub kind: PolicyErrorKind,
 }
 
 /// What is wrong at a place of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum PolicyErrorKind {
     /// Not the number of an isolation domain.
     #[error("`{0}` is no ISD: write a number up to 65535, or 0 for any")]
     Isd(String),
@@ -82,7 +82,11 @@ impl<'a> Cursor<'a> {
     /// At the beginning of `text`, which should be `what`.
     pub(super) fn new(what: &'static str, text: &'a str) -> Result<Self, PolicyError> {
         let cursor = Self { what, text, at: 0 };
-        if text.len() > TEXT_BYTES_MAX { Err(cursor.error(0, Problem::TooLong(TEXT_BYTES_MAX))) } else { Ok(cursor) }
+        if text.len() > TEXT_BYTES_MAX {
+            Err(cursor.error(0, PolicyErrorKind::TooLong(TEXT_BYTES_MAX)))
+        } else {
+            Ok(cursor)
+        }
     }
 
     /// The byte offset, for errors that are noticed later.
@@ -117,16 +121,21 @@ impl<'a> Cursor<'a> {
         taken
     }
 
-    /// The error `problem` at the byte offset `at`.
-    pub(super) fn error(&self, at: usize, problem: Problem) -> PolicyError {
+    /// The error `kind` at the byte offset `at`.
+    pub(super) fn error(&self, at: usize, kind: PolicyErrorKind) -> PolicyError {
         let text = shortened(self.text, SHOWN_CHARS_MAX);
         let before = self.text.get(..at).unwrap_or(self.text);
-        PolicyError { what: self.what, text, column: before.chars().count() + 1, problem }
+        PolicyError { what: self.what, text, column: before.chars().count() + 1, kind }
     }
 
     /// The error at `at` that is about the word there.
-    pub(super) fn word_error(&self, at: usize, problem: impl FnOnce(String) -> Problem, word: &str) -> PolicyError {
-        self.error(at, problem(shortened(word, WORD_CHARS_MAX)))
+    pub(super) fn word_error(
+        &self,
+        at: usize,
+        kind: impl FnOnce(String) -> PolicyErrorKind,
+        word: &str,
+    ) -> PolicyError {
+        self.error(at, kind(shortened(word, WORD_CHARS_MAX)))
     }
 
     /// Takes a number up to 65535, of digits alone.
