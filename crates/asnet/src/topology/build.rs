@@ -7,7 +7,7 @@ use std::time::Duration;
 use anabranch_paths::{Interface, IsdAs};
 
 use super::document::Located;
-use super::error::Problem;
+use super::error::TopologyErrorKind;
 use super::limits::*;
 use super::{As, AsInterface, Host, Link, LinkType, Neighbour, Router, Topology};
 use crate::link::LinkShape;
@@ -57,7 +57,7 @@ const ROUTER_NAME_DEFAULT: &str = "1";
 pub(super) fn build(draft: Draft) -> Located<Topology> {
     let by_number = index_ases(&draft.ases)?;
     if draft.links.len() > LINKS_MAX {
-        return Err((draft.links[LINKS_MAX].line, Problem::TooMany { what: "links", max: LINKS_MAX }));
+        return Err((draft.links[LINKS_MAX].line, TopologyErrorKind::TooMany { what: "links", max: LINKS_MAX }));
     }
     check_links(&draft, &by_number)?;
     check_reach(&draft, &by_number)?;
@@ -79,18 +79,18 @@ pub(super) fn build(draft: Draft) -> Located<Topology> {
 
 fn index_ases(ases: &[DraftAs]) -> Located<HashMap<IsdAs, usize>> {
     if ases.is_empty() {
-        return Err((1, Problem::NoAs));
+        return Err((1, TopologyErrorKind::NoAs));
     }
     if ases.len() > ASES_MAX {
-        return Err((ases[ASES_MAX].line, Problem::TooMany { what: "ASes", max: ASES_MAX }));
+        return Err((ases[ASES_MAX].line, TopologyErrorKind::TooMany { what: "ASes", max: ASES_MAX }));
     }
     let mut by_number = HashMap::new();
     for (index, drafted) in ases.iter().enumerate() {
         if drafted.isd_as.isd() == 0 || drafted.isd_as.asn() == 0 {
-            return Err((drafted.line, Problem::Wildcard(drafted.isd_as)));
+            return Err((drafted.line, TopologyErrorKind::Wildcard(drafted.isd_as)));
         }
         if by_number.insert(drafted.isd_as, index).is_some() {
-            return Err((drafted.line, Problem::Twice(drafted.isd_as.to_string())));
+            return Err((drafted.line, TopologyErrorKind::Twice(drafted.isd_as.to_string())));
         }
     }
     Ok(by_number)
@@ -102,21 +102,21 @@ fn check_links(draft: &Draft, by_number: &HashMap<IsdAs, usize>) -> Located<()> 
         let [a, b] = [link.ends[0].isd_as, link.ends[1].isd_as];
         let mut core = [false; 2];
         for (core, isd_as) in core.iter_mut().zip([a, b]) {
-            let index = by_number.get(&isd_as).ok_or((link.line, Problem::UnknownAs(isd_as)))?;
+            let index = by_number.get(&isd_as).ok_or((link.line, TopologyErrorKind::UnknownAs(isd_as)))?;
             *core = draft.ases[*index].core;
         }
-        let problem = match link.kind {
-            _ if a == b => Some(Problem::SelfLink(a)),
-            LinkType::Core if !core[0] => Some(Problem::CoreLinkOfNonCore(a)),
-            LinkType::Core if !core[1] => Some(Problem::CoreLinkOfNonCore(b)),
-            LinkType::ParentChild if core[1] => Some(Problem::CoreChild(b)),
-            LinkType::ParentChild if a.isd() != b.isd() => Some(Problem::IsdMismatch(a, b)),
+        let kind = match link.kind {
+            _ if a == b => Some(TopologyErrorKind::SelfLink(a)),
+            LinkType::Core if !core[0] => Some(TopologyErrorKind::CoreLinkOfNonCore(a)),
+            LinkType::Core if !core[1] => Some(TopologyErrorKind::CoreLinkOfNonCore(b)),
+            LinkType::ParentChild if core[1] => Some(TopologyErrorKind::CoreChild(b)),
+            LinkType::ParentChild if a.isd() != b.isd() => Some(TopologyErrorKind::IsdMismatch(a, b)),
             // SCION control plane §1.1: a peering link has at least one AS outside the core.
-            LinkType::Peering if core[0] && core[1] => Some(Problem::CorePeers(a, b)),
+            LinkType::Peering if core[0] && core[1] => Some(TopologyErrorKind::CorePeers(a, b)),
             _ => None,
         };
-        if let Some(problem) = problem {
-            return Err((link.line, problem));
+        if let Some(kind) = kind {
+            return Err((link.line, kind));
         }
     }
     Ok(())
@@ -148,15 +148,15 @@ fn check_reach(draft: &Draft, by_number: &HashMap<IsdAs, usize>) -> Located<()> 
     if let Some(index) = (0..count).find(|index| !below.contains(index)) {
         let drafted = &draft.ases[index];
         let isd_has_core = cores().any(|core| draft.ases[core].isd_as.isd() == drafted.isd_as.isd());
-        let problem = if isd_has_core { Problem::NoWayToCore } else { Problem::NoCore };
-        return Err((drafted.line, problem(drafted.isd_as)));
+        let kind = if isd_has_core { TopologyErrorKind::NoWayToCore } else { TopologyErrorKind::NoCore };
+        return Err((drafted.line, kind(drafted.isd_as)));
     }
     let first = cores().next();
     let joined = reach(first.into_iter().collect(), &core_neighbours);
     match (first, cores().find(|core| !joined.contains(core))) {
         (Some(first), Some(apart)) => {
             let apart = &draft.ases[apart];
-            Err((apart.line, Problem::CoreSplit(draft.ases[first].isd_as, apart.isd_as)))
+            Err((apart.line, TopologyErrorKind::CoreSplit(draft.ases[first].isd_as, apart.isd_as)))
         }
         _ => Ok(()),
     }
@@ -198,7 +198,7 @@ fn check_loops(
         chain[loop_start..].iter().map(|index| draft.ases[*index].isd_as.to_string()).collect();
     names.push(names[0].clone());
     names.reverse();
-    Err((link.line, Problem::ParentLoop(draft.ases[chain[loop_start]].isd_as, names.join(" > "))))
+    Err((link.line, TopologyErrorKind::ParentLoop(draft.ases[chain[loop_start]].isd_as, names.join(" > "))))
 }
 
 fn reach(mut from: Vec<usize>, edges: &[Vec<usize>]) -> HashSet<usize> {
@@ -216,7 +216,7 @@ fn number_interfaces(draft: &Draft, by_number: &HashMap<IsdAs, usize>) -> Locate
         for end in &link.ends {
             let Some(id) = end.id else { continue };
             if let Some(line) = used[by_number[&end.isd_as]].insert(id, link.line) {
-                return Err((link.line, Problem::InterfaceTwice { isd_as: end.isd_as, id, line }));
+                return Err((link.line, TopologyErrorKind::InterfaceTwice { isd_as: end.isd_as, id, line }));
             }
         }
     }
@@ -236,7 +236,7 @@ fn number_interfaces(draft: &Draft, by_number: &HashMap<IsdAs, usize>) -> Locate
             });
             if used[index].len() > INTERFACES_PER_AS_MAX {
                 let what = "interfaces in one AS";
-                return Err((link.line, Problem::TooMany { what, max: INTERFACES_PER_AS_MAX }));
+                return Err((link.line, TopologyErrorKind::TooMany { what, max: INTERFACES_PER_AS_MAX }));
             }
         }
         ids.push(pair);
@@ -252,7 +252,7 @@ impl Addresses {
     fn take(&mut self, line: usize, address: SocketAddr, user: String) -> Located<SocketAddr> {
         match self.0.insert(address, user) {
             None => Ok(address),
-            Some(user) => Err((line, Problem::AddressTwice { address: address.to_string(), user })),
+            Some(user) => Err((line, TopologyErrorKind::AddressTwice { address: address.to_string(), user })),
         }
     }
 }
@@ -264,7 +264,7 @@ fn subnet(first: Ipv4Addr, index: usize, line: usize) -> Located<[u8; 3]> {
     let [zero, a, b, c] = (base + index as u32).to_be_bytes();
     debug_assert_eq!(zero, 0);
     if a != first.octets()[0] {
-        return Err((line, Problem::NetworkTooHigh(first)));
+        return Err((line, TopologyErrorKind::NetworkTooHigh(first)));
     }
     Ok([a, b, c])
 }
@@ -304,13 +304,13 @@ fn address_as(drafted: &DraftAs, net: [u8; 3], addresses: &mut Addresses) -> Loc
 fn place_hosts(drafted: &DraftAs, net: [u8; 3]) -> Located<Vec<Host>> {
     if drafted.hosts.len() > HOSTS_PER_AS_MAX {
         let what = "hosts in one AS";
-        return Err((drafted.hosts[HOSTS_PER_AS_MAX].0, Problem::TooMany { what, max: HOSTS_PER_AS_MAX }));
+        return Err((drafted.hosts[HOSTS_PER_AS_MAX].0, TopologyErrorKind::TooMany { what, max: HOSTS_PER_AS_MAX }));
     }
     let mut names = HashSet::new();
     let mut hosts = Vec::with_capacity(drafted.hosts.len());
     for (at, (line, name, address)) in drafted.hosts.iter().enumerate() {
         if !names.insert(name) {
-            return Err((*line, Problem::HostTwice(drafted.isd_as, name.clone())));
+            return Err((*line, TopologyErrorKind::HostTwice(drafted.isd_as, name.clone())));
         }
         // HOSTS_PER_AS_MAX keeps the last byte below 250.
         let address = address.unwrap_or_else(|| host_of(net, (HOST_ADDRESS_FIRST + at) as u8));
@@ -354,7 +354,7 @@ fn place_link(
         });
     }
     if underlay[0].is_ipv4() != underlay[1].is_ipv4() {
-        return Err((drafted.line, Problem::UnderlayFamilies(underlay[0], underlay[1])));
+        return Err((drafted.line, TopologyErrorKind::UnderlayFamilies(underlay[0], underlay[1])));
     }
     let ends = [0, 1].map(|end: usize| Interface { isd_as: drafted.ends[end].isd_as, id: ids[end] });
     for end in 0..2 {
@@ -387,7 +387,7 @@ fn place_router(
     let number = each.routers.len();
     if number == ROUTERS_PER_AS_MAX {
         let what = "border routers in one AS";
-        return Err((drafted.line, Problem::TooMany { what, max: ROUTERS_PER_AS_MAX }));
+        return Err((drafted.line, TopologyErrorKind::TooMany { what, max: ROUTERS_PER_AS_MAX }));
     }
     // ROUTERS_PER_AS_MAX keeps the last byte below 62.
     let internal = SocketAddr::new(host_of(net, 2 + number as u8), ROUTER_PORT);

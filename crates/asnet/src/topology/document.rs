@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use saphyr_parser::{Event, Parser};
 use toml::de::{DeTable, DeValue};
 
-use super::error::{Problem, TopologyError};
+use super::error::{TopologyError, TopologyErrorKind};
 use super::limits::{DEPTH_MAX, NODES_MAX};
 
 /// A value and where it stands.
@@ -28,8 +28,8 @@ pub enum Value {
     Table(Vec<(String, Node)>),
 }
 
-/// A problem and its line; the file's name is added at the end.
-pub type Located<T> = Result<T, (usize, Problem)>;
+/// What is wrong, and its line; the file's name is added at the end.
+pub type Located<T> = Result<T, (usize, TopologyErrorKind)>;
 
 impl Node {
     fn what(&self) -> String {
@@ -41,8 +41,8 @@ impl Node {
     }
 
     /// This node is no value for `key`.
-    pub fn bad(&self, key: &str, expected: &'static str) -> (usize, Problem) {
-        (self.line, Problem::BadValue { key: key.into(), value: self.what(), expected })
+    pub fn bad(&self, key: &str, expected: &'static str) -> (usize, TopologyErrorKind) {
+        (self.line, TopologyErrorKind::BadValue { key: key.into(), value: self.what(), expected })
     }
 
     /// The scalar's text.
@@ -103,7 +103,7 @@ impl<'a> Fields<'a> {
 
     /// The value of a key that has no default.
     pub fn need(&mut self, key: &'static str, example: &'static str) -> Located<&'a Node> {
-        self.get(key).ok_or((self.line, Problem::Missing { key, place: self.place, example }))
+        self.get(key).ok_or((self.line, TopologyErrorKind::Missing { key, place: self.place, example }))
     }
 
     /// Whether every key was read.
@@ -112,7 +112,7 @@ impl<'a> Fields<'a> {
             None => Ok(()),
             Some((key, node)) => {
                 let known = self.known.join(", ");
-                Err((node.line, Problem::UnknownKey { key: key.clone(), place: self.place, known }))
+                Err((node.line, TopologyErrorKind::UnknownKey { key: key.clone(), place: self.place, known }))
             }
         }
     }
@@ -123,7 +123,7 @@ pub fn from_toml(text: &str) -> Located<Node> {
     let lines = Lines::new(text);
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| lines.of(span.start));
-        (line, Problem::Syntax(error.message().to_owned()))
+        (line, TopologyErrorKind::Syntax(error.message().to_owned()))
     })?;
     toml_table(table.get_ref(), 1, &lines, 0)
 }
@@ -141,7 +141,7 @@ fn toml_table(table: &DeTable<'_>, line: usize, lines: &Lines, depth: usize) -> 
 
 fn toml_value(value: &DeValue<'_>, line: usize, lines: &Lines, depth: usize) -> Located<Node> {
     if depth > DEPTH_MAX {
-        return Err((line, Problem::TooDeep));
+        return Err((line, TopologyErrorKind::TooDeep));
     }
     let value = match value {
         DeValue::String(text) => Value::Scalar(text.to_string()),
@@ -179,17 +179,17 @@ pub(super) fn from_yaml(text: &str) -> Located<Node> {
     let mut nodes = 0;
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| {
-            (error.marker().line(), Problem::Syntax(format!("{}: correct the YAML here", error.info())))
+            (error.marker().line(), TopologyErrorKind::Syntax(format!("{}: correct the YAML here", error.info())))
         })?;
         let line = span.start.line();
         nodes += 1;
         if nodes > NODES_MAX {
-            return Err((line, Problem::TooMany { what: "values in the file", max: NODES_MAX }));
+            return Err((line, TopologyErrorKind::TooMany { what: "values in the file", max: NODES_MAX }));
         }
         let done = match event {
             Event::Scalar(text, ..) => Some(Node { line, value: Value::Scalar(text.into_owned()) }),
             Event::SequenceStart(..) | Event::MappingStart(..) if open.len() == DEPTH_MAX => {
-                return Err((line, Problem::TooDeep));
+                return Err((line, TopologyErrorKind::TooDeep));
             }
             Event::SequenceStart(..) => {
                 open.push(Open::List(line, Vec::new()));
@@ -201,7 +201,10 @@ pub(super) fn from_yaml(text: &str) -> Located<Node> {
             }
             Event::SequenceEnd | Event::MappingEnd => open.pop().map(Open::close).transpose()?,
             Event::Alias(_) => {
-                return Err((line, Problem::Syntax("aliases (*name) are not read: write the value out".into())));
+                return Err((
+                    line,
+                    TopologyErrorKind::Syntax("aliases (*name) are not read: write the value out".into()),
+                ));
             }
             Event::StreamEnd => break,
             Event::Nothing | Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd => None,
@@ -212,7 +215,7 @@ pub(super) fn from_yaml(text: &str) -> Located<Node> {
             Some(parent) => parent.add(node)?,
         }
     }
-    Err((1, Problem::NoAs))
+    Err((1, TopologyErrorKind::NoAs))
 }
 
 /// A list or table whose end is not reached yet.
@@ -230,7 +233,7 @@ impl Open {
                     let Value::Scalar(text) = node.value else {
                         return Err((
                             node.line,
-                            Problem::Syntax("a key must be a plain word: write `key: value`".into()),
+                            TopologyErrorKind::Syntax("a key must be a plain word: write `key: value`".into()),
                         ));
                     };
                     *key = Some((node.line, text));
@@ -247,7 +250,7 @@ impl Open {
             Self::Table(line, entries, _) => {
                 let mut seen = HashSet::new();
                 match entries.iter().find(|(key, _)| !seen.insert(key)) {
-                    Some((key, node)) => Err((node.line, Problem::Twice(key.clone()))),
+                    Some((key, node)) => Err((node.line, TopologyErrorKind::Twice(key.clone()))),
                     None => Ok(Node { line, value: Value::Table(entries) }),
                 }
             }
@@ -255,7 +258,7 @@ impl Open {
     }
 }
 
-/// The problem, in the file.
-pub(super) fn locate(file: &str, (line, problem): (usize, Problem)) -> TopologyError {
-    TopologyError { file: file.to_owned(), line: line.max(1), problem }
+/// The error, in the file.
+pub(super) fn locate(file: &str, (line, kind): (usize, TopologyErrorKind)) -> TopologyError {
+    TopologyError { file: file.to_owned(), line: line.max(1), kind }
 }

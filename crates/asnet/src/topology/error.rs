@@ -6,14 +6,14 @@ use super::limits::*;
 
 /// A topology that cannot be used, and where in its file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}{}: {problem}", at(*line))]
+#[error("{file}{}: {kind}", at(*line))]
 pub struct TopologyError {
     /// The file as its reader named it.
     pub file: String,
     /// Line in it, from 1; 0 where the file cannot be read at all.
     pub line: usize,
     /// What is wrong.
-    pub problem: Problem,
+    pub kind: TopologyErrorKind,
 }
 
 fn at(line: usize) -> String {
@@ -23,7 +23,7 @@ fn at(line: usize) -> String {
 /// What is wrong with a topology. Every message ends in what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum TopologyErrorKind {
     /// The file cannot be read.
     #[error("the file cannot be read ({0}): name a topology in TOML or a .topo file in YAML")]
     Unreadable(String),

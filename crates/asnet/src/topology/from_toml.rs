@@ -8,7 +8,7 @@ use anabranch_paths::IsdAs;
 use super::LinkType;
 use super::build::{Draft, DraftAs, DraftEnd, DraftLink};
 use super::document::{self, Fields, Located, Node, Value};
-use super::error::Problem;
+use super::error::TopologyErrorKind;
 use super::limits::*;
 use super::props::{PROPS, parse_duration, parse_mtu, set_property};
 use crate::control::limits::{SEGMENT_LIFETIME_MAX, SEGMENT_LIFETIME_MIN};
@@ -82,7 +82,10 @@ fn read_as(number: &str, node: &Node) -> Located<DraftAs> {
             routers.push((name, node.read("routers", ADDRESS, parse::<SocketAddr>)?));
         }
         if routers.len() > ROUTERS_PER_AS_MAX {
-            return Err((node.line, Problem::TooMany { what: "border routers in one AS", max: ROUTERS_PER_AS_MAX }));
+            return Err((
+                node.line,
+                TopologyErrorKind::TooMany { what: "border routers in one AS", max: ROUTERS_PER_AS_MAX },
+            ));
         }
     }
     let hosts = fields.get("hosts").map(read_hosts).transpose()?;
@@ -130,7 +133,7 @@ fn read_link(node: &Node, defaults: [LinkShape; 2], links: &mut Vec<DraftLink>) 
     let mut shapes = defaults;
     read_directions(&mut fields, &mut shapes)?;
     for shape in shapes {
-        shape.checked().map_err(|error| (node.line, Problem::Shape(error.to_string())))?;
+        shape.checked().map_err(|error| (node.line, TopologyErrorKind::Shape(error.to_string())))?;
     }
     let underlay = fields.get("underlay").map(read_underlay).transpose()?.map_or([None; 2], |pair| pair.map(Some));
     let count = fields.get("count").map(|node| {
@@ -140,28 +143,28 @@ fn read_link(node: &Node, defaults: [LinkShape; 2], links: &mut Vec<DraftLink>) 
     });
     let count = count.transpose()?.unwrap_or(1);
     if let Some(id) = ends.iter().find_map(|end| end.id).filter(|_| count > 1) {
-        return Err((node.line, Problem::CountWithInterface(id)));
+        return Err((node.line, TopologyErrorKind::CountWithInterface(id)));
     }
     fields.finish()?;
     for _ in 0..count {
         links.push(DraftLink { line: node.line, kind, ends: ends.clone(), shapes, underlay, own_routers: false });
         if links.len() > LINKS_MAX {
-            return Err((node.line, Problem::TooMany { what: "links", max: LINKS_MAX }));
+            return Err((node.line, TopologyErrorKind::TooMany { what: "links", max: LINKS_MAX }));
         }
     }
     Ok(())
 }
 
-fn missing(key: &'static str, example: &'static str) -> Problem {
-    Problem::Missing { key, place: "a link", example }
+fn missing(key: &'static str, example: &'static str) -> TopologyErrorKind {
+    TopologyErrorKind::Missing { key, place: "a link", example }
 }
 
-fn bad_value(key: &str, value: &str, expected: &'static str) -> Problem {
-    Problem::BadValue { key: key.into(), value: value.into(), expected }
+fn bad_value(key: &str, value: &str, expected: &'static str) -> TopologyErrorKind {
+    TopologyErrorKind::BadValue { key: key.into(), value: value.into(), expected }
 }
 
 impl Node {
-    fn bad_key(&self, table: &str, key: &str, expected: &'static str) -> (usize, Problem) {
+    fn bad_key(&self, table: &str, key: &str, expected: &'static str) -> (usize, TopologyErrorKind) {
         (self.line, bad_value(table, key, expected))
     }
 }

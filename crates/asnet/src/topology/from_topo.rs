@@ -8,7 +8,7 @@ use anabranch_paths::IsdAs;
 use super::LinkType;
 use super::build::{Draft, DraftAs, DraftLink};
 use super::document::{self, Fields, Located, Node};
-use super::error::Problem;
+use super::error::TopologyErrorKind;
 use super::from_toml::{read_end, read_flag};
 use super::limits::*;
 use super::props::parse_mtu;
@@ -52,7 +52,7 @@ pub(super) fn read(text: &str) -> Located<Draft> {
 fn read_as(number: &str, node: &Node) -> Located<DraftAs> {
     let isd_as = number.parse::<IsdAs>().map_err(|_| {
         let expected = "ISD-AS numbers as keys, as in \"1-ff00:0:110\":";
-        (node.line, Problem::BadValue { key: "ASes".into(), value: number.into(), expected })
+        (node.line, TopologyErrorKind::BadValue { key: "ASes".into(), value: number.into(), expected })
     })?;
     let mut fields = Fields::new(node, "an AS")?;
     let core = fields.get("core").map(|node| node.read("core", "true or false", read_flag)).transpose()?;

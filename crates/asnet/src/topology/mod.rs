@@ -46,7 +46,7 @@ use anabranch_paths::{Interface, IsdAs};
 
 use crate::link::LinkShape;
 
-pub use error::{Problem, TopologyError};
+pub use error::{TopologyError, TopologyErrorKind};
 pub use props::{PropError, parse_duration, parse_size, set_property, show_properties};
 
 /// A checked network.
@@ -167,8 +167,8 @@ impl Topology {
     pub fn load(path: &Path) -> Result<Self, TopologyError> {
         let file = path.display().to_string();
         let unreadable = |error: std::io::Error| {
-            let problem = Problem::Unreadable(error.to_string());
-            TopologyError { file: file.clone(), line: 0, problem }
+            let kind = TopologyErrorKind::Unreadable(error.to_string());
+            TopologyError { file: file.clone(), line: 0, kind }
         };
         let text = read_bounded(path).map_err(unreadable)?;
         match path.extension().and_then(|extension| extension.to_str()) {
@@ -193,7 +193,7 @@ impl Topology {
         read: impl FnOnce(&str) -> document::Located<build::Draft>,
     ) -> Result<Self, TopologyError> {
         if text.len() > limits::FILE_SIZE_MAX {
-            return Err(document::locate(file, (1, Problem::FileTooLarge)));
+            return Err(document::locate(file, (1, TopologyErrorKind::FileTooLarge)));
         }
         let mut topology = read(text).and_then(build::build).map_err(|found| document::locate(file, found))?;
         if topology.name.is_empty() {

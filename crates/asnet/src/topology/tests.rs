@@ -136,7 +136,7 @@ fn limits_hold() {
         Topology::from_toml("t", &text)
     };
     assert_eq!(hosts(limits::HOSTS_PER_AS_MAX).unwrap().ases()[0].hosts[149].address.to_string(), "127.16.0.249");
-    assert!(matches!(hosts(limits::HOSTS_PER_AS_MAX + 1).unwrap_err().problem, Problem::TooMany { .. }));
+    assert!(matches!(hosts(limits::HOSTS_PER_AS_MAX + 1).unwrap_err().kind, TopologyErrorKind::TooMany { .. }));
 
     let ases = |count: usize| {
         let text: String =
@@ -144,15 +144,15 @@ fn limits_hold() {
         Topology::from_toml("t", &text.replacen("[[link]]\ncore=['1-1','1-1']\n", "", 1))
     };
     assert_eq!(ases(limits::ASES_MAX).unwrap().ases()[999].daemon.to_string(), "127.19.231.1:30255");
-    assert!(matches!(ases(limits::ASES_MAX + 1).unwrap_err().problem, Problem::TooMany { .. }));
+    assert!(matches!(ases(limits::ASES_MAX + 1).unwrap_err().kind, TopologyErrorKind::TooMany { .. }));
 
     let deep = |depth: usize| Topology::from_topo("t", &format!("{}{}", "[".repeat(depth), "]".repeat(depth)));
-    assert_eq!(deep(limits::DEPTH_MAX + 1).unwrap_err().problem, Problem::TooDeep);
-    assert_ne!(deep(limits::DEPTH_MAX).unwrap_err().problem, Problem::TooDeep);
+    assert_eq!(deep(limits::DEPTH_MAX + 1).unwrap_err().kind, TopologyErrorKind::TooDeep);
+    assert_ne!(deep(limits::DEPTH_MAX).unwrap_err().kind, TopologyErrorKind::TooDeep);
     let large = " ".repeat(limits::FILE_SIZE_MAX + 1);
-    assert_eq!(Topology::from_toml("t", &large).unwrap_err().problem, Problem::FileTooLarge);
+    assert_eq!(Topology::from_toml("t", &large).unwrap_err().kind, TopologyErrorKind::FileTooLarge);
     let high = "network = '127.255.255.0'\n[as.'1-1']\ncore=true\n[as.'1-2']\n[[link]]\nparent='1-1'\nchild='1-2'";
-    assert!(matches!(Topology::from_toml("t", high).unwrap_err().problem, Problem::NetworkTooHigh(_)));
+    assert!(matches!(Topology::from_toml("t", high).unwrap_err().kind, TopologyErrorKind::NetworkTooHigh(_)));
 }
 
 const TOPO: &str = r#"--- # Tiny
