@@ -45,7 +45,7 @@ fn main() {
                 times_ms.push(start.elapsed().as_secs_f64() * 1e3);
             }
         }
-        println!("{what}: {count} paths; the first time {}; later {}", spread(first_ms), spread(later_ms));
+        println!("{what}: {count} paths; the first time {}; later {}", summary(first_ms), summary(later_ms));
     }
     for (what, local, src, dst) in
         [("all core segments", "1-101", "1-0", "1-0"), ("up segments", "1-101", "1-101", "1-0")]
@@ -67,7 +67,7 @@ fn main() {
 }
 
 /// Median and worst of some times in milliseconds.
-fn spread(mut times_ms: Vec<f64>) -> String {
+fn summary(mut times_ms: Vec<f64>) -> String {
     times_ms.sort_by(f64::total_cmp);
     let median_ms = times_ms[times_ms.len() / 2];
     format!("{median_ms:.1} ms, at worst {:.1} ms", times_ms[times_ms.len() - 1])

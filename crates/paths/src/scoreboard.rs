@@ -24,7 +24,7 @@ const COMPARED_MAX: usize = 8;
 /// Paths remembered; the longest silent one makes room.
 pub(crate) const PATHS_MAX: usize = 4096;
 /// Resources that other peers reported load on; further reports are not taken.
-pub(crate) const FOREIGN_MAX: usize = 16_384;
+pub(crate) const THIRD_PARTY_MAX: usize = 16_384;
 /// How long a finding about a resource holds without new evidence: a path that was taken away brings none.
 const FINDING_HOLDS: Duration = Duration::from_secs(20);
 /// After how many slots without traffic a path is due another chance.
@@ -36,7 +36,7 @@ const SUFFERING_MIN: f64 = 0.5;
 /// What one more path through a congested resource weighs beyond one of which nothing is known.
 const CONGESTED_WEIGHT: f64 = 4.0;
 /// What a path of somebody else weighs beside one of ours: it may be idle by the time we read of it.
-const FOREIGN_WEIGHT: f64 = 0.5;
+const THIRD_PARTY_WEIGHT: f64 = 0.5;
 
 /// What a connection saw since its last sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -126,10 +126,10 @@ struct Finding {
 pub(crate) struct ThirdPartyLoad(HashMap<Resource, f64>);
 
 impl ThirdPartyLoad {
-    /// How many paths pass each resource; what is beyond [`FOREIGN_MAX`] resources is not taken.
+    /// How many paths pass each resource; what is beyond [`THIRD_PARTY_MAX`] resources is not taken.
     pub(crate) fn new(paths: impl IntoIterator<Item = (Resource, u32)>) -> Self {
-        let weighed = |(resource, paths)| (resource, f64::from(paths) * FOREIGN_WEIGHT);
-        Self(paths.into_iter().take(FOREIGN_MAX).map(weighed).collect())
+        let weighed = |(resource, paths)| (resource, f64::from(paths) * THIRD_PARTY_WEIGHT);
+        Self(paths.into_iter().take(THIRD_PARTY_MAX).map(weighed).collect())
     }
 
     /// What the paths through `resource` weigh beside one of ours.
@@ -145,7 +145,7 @@ pub struct Scoreboard {
     slot: u64,
     paths: HashMap<PathId, Record>,
     findings: HashMap<Resource, Finding>,
-    foreign: ThirdPartyLoad,
+    third_party: ThirdPartyLoad,
 }
 
 impl Scoreboard {
@@ -203,7 +203,7 @@ impl Scoreboard {
 
     /// The path sets that others reported, for the choice that is made next: how many paths pass each resource. Replaces what was known.
     pub fn set_third_party_load(&mut self, loads: impl IntoIterator<Item = (Resource, u32)>) {
-        self.foreign = ThirdPartyLoad::new(loads);
+        self.third_party = ThirdPartyLoad::new(loads);
     }
 
     /// The last closed slots of `path`, oldest first.
@@ -237,7 +237,7 @@ impl Scoreboard {
 
     /// Paths of others through `resource`, weighed.
     pub fn third_party_load(&self, resource: &Resource) -> f64 {
-        self.foreign.of(resource)
+        self.third_party.of(resource)
     }
 
     fn finding(&self, resource: &Resource) -> Option<&Finding> {
@@ -439,8 +439,8 @@ mod tests {
         paths.iter().for_each(|path| board.add(*path, &[resource(1)]));
         assert_eq!(board.paths.len(), PATHS_MAX);
         board.set_third_party_load(
-            (0..).map(|n| (Resource::Local(std::net::Ipv4Addr::from(n).into()), 1)).take(FOREIGN_MAX + 1),
+            (0..).map(|n| (Resource::Local(std::net::Ipv4Addr::from(n).into()), 1)).take(THIRD_PARTY_MAX + 1),
         );
-        assert_eq!(board.foreign.0.len(), FOREIGN_MAX);
+        assert_eq!(board.third_party.0.len(), THIRD_PARTY_MAX);
     }
 }

@@ -221,7 +221,7 @@ impl PathManager {
 
     /// Chooses for all clients, within one budget, of which the paths `granted` to us take their part.
     pub(super) fn decide(&mut self, clients: &[Client], granted: usize, inputs: &mut Inputs<'_>, now: Instant) {
-        let loads = self.third_party_load(&(inputs.foreign)());
+        let loads = self.third_party_load(&(inputs.third_party)());
         // The board is all contents', and each has its own peers, who tell of what they use.
         self.third_party = ThirdPartyLoad::new(loads.iter().copied());
         inputs.board.set_third_party_load(loads);
@@ -425,10 +425,10 @@ impl PathManager {
     // ---- load ----
 
     /// The paths that others use, by what they pass; those between them and us are ours to count.
-    fn third_party_load(&self, foreign: &[(Vec<Interface>, u32)]) -> Vec<(Resource, u32)> {
+    fn third_party_load(&self, third_party: &[(Vec<Interface>, u32)]) -> Vec<(Resource, u32)> {
         let own: BTreeSet<PathId> = self.conns.values().map(|conn| conn.path.id()).collect();
         let mut loads = std::collections::BTreeMap::new();
-        for (path, users) in foreign {
+        for (path, users) in third_party {
             let back: Vec<Interface> = path.iter().rev().copied().collect();
             if own.contains(&path_id(path)) || own.contains(&path_id(&back)) {
                 continue;

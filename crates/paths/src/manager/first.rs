@@ -94,7 +94,7 @@ impl PathManager {
         // Nothing says that an interface leads anywhere but a connection over it.
         let load_of = |candidate: &IpCandidate| load.get(&candidate.path.local()).copied();
         let loads = || candidates.iter().filter_map(load_of);
-        let is_uneven = self.spreads() && loads().min() < loads().max();
+        let is_uneven = self.keeps_paths_apart() && loads().min() < loads().max();
         let mut order: Vec<&IpCandidate> = candidates.iter().collect();
         if is_uneven {
             order.sort_by_key(|candidate| load_of(candidate).unwrap_or(usize::MAX));
@@ -107,7 +107,7 @@ impl PathManager {
     }
 
     /// Whether the selector keeps paths out of each other's way.
-    fn spreads(&self) -> bool {
+    fn keeps_paths_apart(&self) -> bool {
         matches!(self.config.selector.unwrap_or_default(), Selector::Disjoint | Selector::DisjointPaper)
     }
 

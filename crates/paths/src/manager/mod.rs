@@ -243,7 +243,7 @@ pub struct Inputs<'a> {
     /// How peers are reached over plain IP; `None`: only where they are.
     pub uplinks: Option<Uplinks<'a>>,
     /// Paths that others told they use, as the interfaces passed, and how many use each.
-    pub foreign: &'a dyn Fn() -> Vec<(Vec<Interface>, u32)>,
+    pub third_party: &'a dyn Fn() -> Vec<(Vec<Interface>, u32)>,
     /// What is known of links, for all contents.
     pub links: &'a mut LinkHealth,
     /// What is measured of paths, for all contents.

@@ -141,7 +141,7 @@ fn share_of_bound(scene: &RandomNetwork, selector: Selector, budget: Budget) -> 
 }
 
 /// Median and 5th percentile.
-fn spread(mut shares: Vec<f64>) -> (f64, f64) {
+fn median_and_low(mut shares: Vec<f64>) -> (f64, f64) {
     shares.sort_by(f64::total_cmp);
     (shares[shares.len() / 2], shares[shares.len() / 20])
 }
@@ -176,7 +176,7 @@ fn the_choice_carries_nearly_what_the_network_can() {
     ] {
         let scenes = scenes(capacities, peers, claims);
         for budget in budgets(peers) {
-            let (median, low) = spread(shares(&scenes, Selector::Disjoint, budget));
+            let (median, low) = median_and_low(shares(&scenes, Selector::Disjoint, budget));
             println!("{name}, {} paths each: median {median:.3}, 5th percentile {low:.3}", budget.per_peer);
             assert!(median >= 0.85 && low >= floor, "{name}, {budget:?}: {median} {low}");
         }

@@ -98,7 +98,7 @@ struct Field<'a> {
     weights: Vec<f64>,
     congested: Vec<bool>,
     /// Paths of others through a resource, as far as they told.
-    foreign: Vec<f64>,
+    third_party: Vec<f64>,
     /// Chosen paths through each resource.
     load: Vec<f64>,
     /// What the chosen paths leave of each resource, kbit/s, where every AS on every candidate claims what it carries.
@@ -136,17 +136,17 @@ impl Offer {
 impl<'a> Field<'a> {
     fn new(ballot: &Ballot<'_>, numbered: &'a Numbered, board: &Scoreboard) -> Self {
         let names = &numbered.names;
-        let foreign: Vec<f64> = names.iter().map(|name| board.third_party_load(name)).collect();
+        let third_party: Vec<f64> = names.iter().map(|name| board.third_party_load(name)).collect();
         let mut room = numbered.claims_kbps(ballot);
         // Whoever else is there takes a part.
-        for (room, foreign) in room.iter_mut().flatten().zip(&foreign) {
-            *room /= 1.0 + foreign;
+        for (room, third_party) in room.iter_mut().flatten().zip(&third_party) {
+            *room /= 1.0 + third_party;
         }
         Self {
             numbered,
             weights: names.iter().map(|name| board.overlap_weight(name)).collect(),
             congested: names.iter().map(|name| board.is_congested(name)).collect(),
-            foreign,
+            third_party,
             load: vec![0.0; names.len()],
             room,
         }
@@ -159,7 +159,7 @@ impl<'a> Field<'a> {
         Offer {
             gain,
             gain_min: ROOM_SHARE_MIN * gain,
-            overlap: numbers.iter().map(|&n| self.weights[n] * (self.load[n] + self.foreign[n])).sum(),
+            overlap: numbers.iter().map(|&n| self.weights[n] * (self.load[n] + self.third_party[n])).sum(),
             favour: 1.0,
             is_full: numbers.iter().any(|&n| self.congested[n] && self.load[n] > 0.0),
             is_taken: false,
@@ -236,7 +236,7 @@ impl<'a> Field<'a> {
     fn reason(&self, index: usize, round: usize) -> Reason {
         let Offer { gain, overlap, .. } = self.offer(index);
         if overlap < OVERLAP_MIN {
-            let shares = self.numbered.of(index).iter().any(|&n| self.load[n] + self.foreign[n] > 0.0);
+            let shares = self.numbered.of(index).iter().any(|&n| self.load[n] + self.third_party[n] > 0.0);
             return if shares { Reason::HarmlessOverlap } else { Reason::Disjoint };
         }
         match round {
@@ -252,7 +252,7 @@ impl<'a> Field<'a> {
         let mut total = 0.0;
         for index in chosen {
             for &number in self.numbered.of(index) {
-                total += self.weights[number] * (load[number] + self.foreign[number]);
+                total += self.weights[number] * (load[number] + self.third_party[number]);
                 load[number] += 1.0;
             }
         }
@@ -301,7 +301,7 @@ impl<'a> Field<'a> {
         {
             return Verdict::standby(Reason::LessRoom { kbps: offer.gain as u64, at });
         }
-        match most(&|n| self.weights[n] * (self.load[n] + self.foreign[n])) {
+        match most(&|n| self.weights[n] * (self.load[n] + self.third_party[n])) {
             Some(at) if offer.overlap >= OVERLAP_MIN => {
                 Verdict::standby(Reason::MoreOverlap { overlap: offer.overlap, at })
             }

@@ -90,9 +90,9 @@ fn the_first_path_is_the_one_that_would_be_chosen() {
         for (place, (candidate, name)) in candidates.iter_mut().zip(names).enumerate() {
             (candidate.place, candidate.path) = (place, name);
         }
-        let foreign: Vec<(Resource, u32)> = (0..3).map(|_| (resource(rng.u16(0..4)), rng.u32(1..4))).collect();
-        board.set_third_party_load(foreign.clone());
-        let others = ThirdPartyLoad::new(foreign);
+        let third_party: Vec<(Resource, u32)> = (0..3).map(|_| (resource(rng.u16(0..4)), rng.u32(1..4))).collect();
+        board.set_third_party_load(third_party.clone());
+        let others = ThirdPartyLoad::new(third_party);
         rng.shuffle(&mut candidates);
         for selector in Selector::ALL {
             let selection = selector.select(&candidates, &board, Budget { connections: 1, per_peer: 1 });

@@ -150,7 +150,7 @@ impl TorrentDriver {
         let pair = |remotes: &[SocketAddr]| {
             resources.uplinks.as_ref().map_or(Vec::new(), |uplinks| uplinks.candidates(remotes))
         };
-        let foreign = || {
+        let third_party = || {
             let paths = core.third_party_paths(now).into_iter();
             paths.map(|(path, users)| (path.interfaces().to_vec(), users)).collect()
         };
@@ -160,7 +160,7 @@ impl TorrentDriver {
             is_finished: core.is_finished(),
             measure: &|id| measured(core, conns, id),
             uplinks: version.map(|version| manager::Uplinks { version, own: &own, pair: &pair, has: &has }),
-            foreign: &foreign,
+            third_party: &third_party,
             links: &mut resources.links.borrow_mut(),
             board: &mut resources.board.borrow_mut(),
         };

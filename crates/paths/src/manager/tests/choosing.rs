@@ -108,7 +108,7 @@ fn each_content_keeps_out_of_the_way_of_what_its_own_peers_told() {
     let first = |sim: &Sim| {
         sim.manager.first_path(scion_endpoint(2), &others, &[], &sim.links, &sim.board, sim.now).unwrap().id()
     };
-    sim.foreign = vec![(others[0].interfaces[..2].to_vec(), 3)];
+    sim.third_party = vec![(others[0].interfaces[..2].to_vec(), 3)];
     sim.look();
     assert_eq!(first(&sim), others[1].id(), "others use the first one");
     // Another content's peers use other paths, and all that is measured is on one board.

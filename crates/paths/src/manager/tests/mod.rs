@@ -53,7 +53,7 @@ struct Sim {
     dialled: BTreeMap<ConnId, Dial>,
     next_conn: u32,
     is_finished: bool,
-    foreign: Vec<(Vec<Interface>, u32)>,
+    third_party: Vec<(Vec<Interface>, u32)>,
     /// Our addresses, each an uplink; and how often that changed.
     uplinks: Vec<IpAddr>,
     version: u64,
@@ -81,7 +81,7 @@ impl Sim {
             dialled: BTreeMap::new(),
             next_conn: 0,
             is_finished: false,
-            foreign: Vec::new(),
+            third_party: Vec::new(),
             uplinks: Vec::new(),
             version: 0,
             dials: Vec::new(),
@@ -186,7 +186,7 @@ impl Sim {
             is_finished: self.is_finished,
             measure: &measure,
             uplinks: over_ip,
-            foreign: &|| self.foreign.clone(),
+            third_party: &|| self.third_party.clone(),
             links: &mut self.links,
             board: &mut self.board,
         };

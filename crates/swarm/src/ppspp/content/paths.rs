@@ -302,7 +302,7 @@ impl Content {
             is_finished,
             measure: &|id| measured.get(&id).copied().unwrap_or_default(),
             uplinks: version.map(|version| manager::Uplinks { version, own: &own, pair: &pair, has: &has }),
-            foreign: &Vec::new,
+            third_party: &Vec::new,
             links: &mut resources.links.borrow_mut(),
             board: &mut resources.board.borrow_mut(),
         };
