@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use anabranch_bittorrent::ConnId;
-use anabranch_bittorrent::picker::{BlockRef, Order, Pace, Picker, PickerConfig, Received, RequestStrategy};
+use anabranch_bittorrent::picker::{BlockRef, Pace, Picker, PickerConfig, PieceOrder, Received, RequestStrategy};
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 
@@ -23,7 +23,7 @@ fn main() {
         ("1 TiB, 1 MiB pieces, 300 seeds", 1 << 20, 64, 300, false),
         ("1 TiB, 1 MiB pieces, 300 halves", 1 << 20, 64, 300, true),
     ] {
-        for order in [Order::RarestFirst, Order::Sequential] {
+        for order in [PieceOrder::RarestFirst, PieceOrder::Sequential] {
             let config = PickerConfig { order, seed: 1, open_bytes_max: u64::MAX, ..PickerConfig::default() };
             run(&format!("{name}, {order:?}"), config, pieces, blocks, conns, part);
         }

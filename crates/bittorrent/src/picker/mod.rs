@@ -12,7 +12,7 @@
 //!    reads in order and wrong data has one sender.
 //! 3. A piece somebody left unfinished.
 //! 4. For a peer so slow that a whole piece would take it [`WHOLE_PIECE_SECS`]: a piece another slow peer is at.
-//! 5. A piece nobody began, in the order of [`Order`] and [`RequestStrategy`], while the number of unfinished pieces
+//! 5. A piece nobody began, in the order of [`PieceOrder`] and [`RequestStrategy`], while the number of unfinished pieces
 //!    and [`PickerConfig::open_bytes_max`] allow it. So fast peers work on pieces of their own and no slow
 //!    peer holds them up.
 //! 6. A piece another connection is at.
@@ -89,7 +89,7 @@ impl Priority {
 
 /// In which order pieces are begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Order {
+pub enum PieceOrder {
     /// By priority; among equals the one that the fewest peers have. Until the first piece is whole a random one, so
     /// that there is soon something to give (BEP 3; thesis, 2.1.2).
     #[default]
@@ -119,7 +119,7 @@ pub enum RequestStrategy {
 #[derive(Clone, Debug)]
 pub struct PickerConfig {
     /// Order of pieces.
-    pub order: Order,
+    pub order: PieceOrder,
     /// How connections share the work.
     pub strategy: RequestStrategy,
     /// Decides every tie. Same seed and same calls: same picks.
@@ -132,7 +132,7 @@ pub struct PickerConfig {
 impl Default for PickerConfig {
     fn default() -> Self {
         Self {
-            order: Order::default(),
+            order: PieceOrder::default(),
             strategy: RequestStrategy::default(),
             seed: 0,
             // Room for one connection at 1 Gbit/s x 100 ms with gain 2, and as much again for pieces being hashed.
@@ -241,7 +241,7 @@ impl Picker {
         }
     }
 
-    /// Where [`Order::Sequential`] begins, instead of the first piece: what is before `piece` comes after the last one.
+    /// Where [`PieceOrder::Sequential`] begins, instead of the first piece: what is before `piece` comes after the last one.
     pub fn set_front(&mut self, piece: u32) {
         self.front = piece;
     }

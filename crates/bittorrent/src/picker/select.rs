@@ -8,7 +8,7 @@ use anabranch_content::geometry::BLOCK_LEN;
 
 use super::open::{Block, OpenPiece};
 use super::pieces::{State, common};
-use super::{BlockRef, Conn, Order, Pace, PathPace, Picker, RequestStrategy};
+use super::{BlockRef, Conn, Pace, PathPace, Picker, PieceOrder, RequestStrategy};
 use crate::ConnId;
 
 /// Blocks one call hands out at most: 16 MiB, more than any pipeline tops up at once.
@@ -94,7 +94,7 @@ impl Picker {
         match pace.path {
             // Everything will be asked for elsewhere, and be here, before it could come this way.
             Some(path) if path.lead_bytes >= self.free_bytes_max() => {}
-            Some(path) if self.config.order == Order::Sequential => self.pick_in_order(conn, has, path, end, out),
+            Some(path) if self.config.order == PieceOrder::Sequential => self.pick_in_order(conn, has, path, end, out),
             _ => self.pick_pieces(conn, has, end, out),
         }
         if out.len() < end {
@@ -283,7 +283,7 @@ impl Picker {
     ) -> Option<u32> {
         let ranked = self.partials.iter().copied().filter(|piece| has.get(*piece)).filter_map(|piece| {
             let open = &self.open[self.pieces.open_at(piece)?];
-            let in_order = self.config.order == Order::Sequential;
+            let in_order = self.config.order == PieceOrder::Sequential;
             let plain = if in_order { self.place_in_order(piece) } else { u64::from(open.free) };
             let rank = rank(open.owner.filter(|owner| *owner != conn), plain)?;
             self.may_join(open, conn, true).then_some((rank, piece))
@@ -308,8 +308,8 @@ impl Picker {
     /// Begun pieces come before new ones of the same key.
     fn strict_key(&self, piece: u32) -> u64 {
         match self.config.order {
-            Order::Sequential => self.place_in_order(piece),
-            Order::RarestFirst => u64::from(self.pieces.key(piece).0),
+            PieceOrder::Sequential => self.place_in_order(piece),
+            PieceOrder::RarestFirst => u64::from(self.pieces.key(piece).0),
         }
     }
 
@@ -349,7 +349,7 @@ impl Picker {
         if self.pieces.idle().count() == 0 {
             return None;
         }
-        if self.config.order == Order::Sequential {
+        if self.config.order == PieceOrder::Sequential {
             let from = self.pieces.idle_from();
             let ahead = common(self.pieces.idle(), has, from.max(self.front));
             let behind = common(self.pieces.idle(), has, from).take_while(|piece| *piece < self.front);

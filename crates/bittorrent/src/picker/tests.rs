@@ -44,12 +44,12 @@ struct Swarm {
     pieces: u32,
     blocks: u32,
     peers: u32,
-    order: Order,
+    order: PieceOrder,
     strategy: RequestStrategy,
 }
 
 fn swarms() -> impl Strategy<Value = Swarm> {
-    let order = prop_oneof![Just(Order::RarestFirst), Just(Order::Sequential)];
+    let order = prop_oneof![Just(PieceOrder::RarestFirst), Just(PieceOrder::Sequential)];
     let strategy = prop_oneof![
         Just(RequestStrategy::PrioritizeFastest),
         Just(RequestStrategy::FuzzyPrioritized),
@@ -313,7 +313,7 @@ fn a_peer_with_few_common_pieces_is_served_past_the_shelf_scan() {
 
 #[test]
 fn sequential_goes_from_the_front_and_deadlines_go_before_it() {
-    let config = PickerConfig { order: Order::Sequential, ..Default::default() };
+    let config = PickerConfig { order: PieceOrder::Sequential, ..Default::default() };
     let (mut picker, has, now) = (picker(16, 2, config), Bitfield::full(16), Instant::now());
     picker.set_priority(0, Priority::SKIP);
     picker.set_deadline(9, Some(now + Duration::from_secs(60)));
@@ -501,7 +501,7 @@ fn a_connection_on_parole_finishes_what_the_gone_have_begun() {
 
 #[test]
 fn the_fastest_goes_in_order_and_the_others_where_they_are_inclined() {
-    let config = PickerConfig { order: Order::Sequential, ..Default::default() };
+    let config = PickerConfig { order: PieceOrder::Sequential, ..Default::default() };
     let (mut picker, has) = (picker(64, 1, config), Bitfield::full(64));
     assert_eq!(pick(&mut picker, A, &has, 2, 10 * MB).iter().map(|b| b.piece).collect::<Vec<_>>(), [0, 1]);
     let others: Vec<u32> =
@@ -531,7 +531,7 @@ fn numbers(blocks: &[BlockRef], per_piece: u32) -> Vec<u32> {
 
 #[test]
 fn a_slower_path_leaves_to_the_others_what_they_bring_before() {
-    let config = PickerConfig { order: Order::Sequential, ..Default::default() };
+    let config = PickerConfig { order: PieceOrder::Sequential, ..Default::default() };
     let (mut picker, has, now) = (picker(8, 4, config), Bitfield::full(8), Instant::now());
     // 6 blocks will have come otherwise: it takes the third block of the second piece, and what follows.
     assert_eq!(numbers(&pick_over(&mut picker, B, &has, 3, 6, now), 4), [6, 7, 8]);
@@ -554,7 +554,7 @@ fn a_slower_path_leaves_the_nearest_deadlines_to_the_others() {
 
 #[test]
 fn at_the_end_a_slower_path_is_asked_for_nothing_that_the_others_finish_first() {
-    for order in [Order::RarestFirst, Order::Sequential] {
+    for order in [PieceOrder::RarestFirst, PieceOrder::Sequential] {
         let config = PickerConfig { order, ..Default::default() };
         let (mut picker, has, now) = (picker(2, 4, config), Bitfield::full(2), Instant::now());
         assert_eq!(pick_over(&mut picker, B, &has, 1, 8, now), [], "{order:?}: all of it");
@@ -635,7 +635,7 @@ fn the_sequential_order_begins_at_the_front_and_comes_round() {
     let path = PathPace { lead_bytes: 0, arrives_at: now };
     for strategy in [RequestStrategy::PrioritizeFastest, RequestStrategy::StrictlyPrioritized] {
         for pace in [Pace::default(), Pace { path: Some(path), ..Pace::default() }] {
-            let config = PickerConfig { order: Order::Sequential, strategy, ..PickerConfig::default() };
+            let config = PickerConfig { order: PieceOrder::Sequential, strategy, ..PickerConfig::default() };
             let mut picker = Picker::new(Geometry::new(65536, 65536 * 8, Vec::new()), &Bitfield::new(8), config);
             picker.peer_joined(&has);
             picker.set_front(5);

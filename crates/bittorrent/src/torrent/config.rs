@@ -6,7 +6,7 @@ use anabranch_content::geometry::BLOCK_LEN;
 use anabranch_paths::Endpoint;
 
 use crate::choker;
-use crate::picker::{Order, RequestStrategy};
+use crate::picker::{PieceOrder, RequestStrategy};
 
 /// Most bytes under way over one connection: 1 Gbit/s at 250 ms. The driver's memory bounds the sum.
 pub(super) const PIPELINE_BYTES_MAX: u64 = 32 << 20;
@@ -88,7 +88,7 @@ pub struct TorrentConfig {
     /// Name and version for the extension handshake's `v`.
     pub client: String,
     /// Rarest first or in order.
-    pub order: Order,
+    pub order: PieceOrder,
     /// How requests are spread over connections.
     pub strategy: RequestStrategy,
     /// Bytes of unverified pieces above which no further piece is begun.
@@ -125,7 +125,7 @@ impl Default for TorrentConfig {
             dht_port: None,
             dht_scion_port: None,
             client: String::new(),
-            order: Order::default(),
+            order: PieceOrder::default(),
             strategy: RequestStrategy::default(),
             open_bytes_max: crate::picker::PickerConfig::default().open_bytes_max,
             choker: choker::Config::default(),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anabranch_bittorrent::picker::Order;
+use anabranch_bittorrent::picker::PieceOrder;
 use anabranch_bittorrent::reach::may_link_to_peer;
 use anabranch_bittorrent::torrent::{Torrent, TorrentConfig};
 use anabranch_bittorrent::tracker::TrackerUrl;
@@ -179,7 +179,7 @@ fn torrent_config(resources: &Resources, options: &AddOptions, id: ContentId) ->
         dht_port: resources.dht_port(),
         dht_scion_port: resources.dht.as_ref().and_then(|dht| dht.scion_port()),
         client: format!("Anabranch {}", env!("CARGO_PKG_VERSION")),
-        order: if options.sequential { Order::Sequential } else { Order::RarestFirst },
+        order: if options.sequential { PieceOrder::Sequential } else { PieceOrder::RarestFirst },
         strategy: config.strategy,
         open_bytes_max: config.buffer_bytes,
         choker: config.choker,

@@ -14,7 +14,7 @@ use anabranch_content::metainfo::Metainfo;
 use super::lone::path_id;
 use crate::ConnId;
 use crate::handshake::{Handshake, Reserved};
-use crate::picker::Order;
+use crate::picker::PieceOrder;
 use crate::requests::blocks_of;
 use crate::torrent::{Arriving, Event, Link, PathState, PieceOutcome, Torrent, TorrentConfig};
 use crate::wire::{self, BlockRange, Limits, Message, Receiver};
@@ -91,7 +91,7 @@ pub(super) struct PathSim {
 
 impl PathSim {
     /// Paths by rate (bytes per second) and round trip.
-    pub(super) fn new(info: &Arc<Info>, order: Order, paths: &[(f64, Duration)], seed: u64) -> Self {
+    pub(super) fn new(info: &Arc<Info>, order: PieceOrder, paths: &[(f64, Duration)], seed: u64) -> Self {
         let now = Instant::now();
         let torrent = |peer_id: u8, have: Bitfield| {
             let config = TorrentConfig { peer_id: [peer_id; 20], order, seed, ..TorrentConfig::default() };

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 use super::lone::Lone;
 use super::path_sim::{MS, PathSim, mbit, shape};
 use super::sim::Content;
-use crate::picker::Order;
+use crate::picker::PieceOrder;
 use crate::torrent::PathState;
 use crate::wire::Message;
 
 const SEEDS: [u64; 3] = [1, 2, 3];
-const ORDERS: [Order; 2] = [Order::RarestFirst, Order::Sequential];
+const ORDERS: [PieceOrder; 2] = [PieceOrder::RarestFirst, PieceOrder::Sequential];
 
 /// Bytes per second over the whole transfer, handshakes included.
-fn goodput(paths: &[(f64, Duration)], order: Order, length: u64, seed: u64) -> (f64, PathSim) {
+fn goodput(paths: &[(f64, Duration)], order: PieceOrder, length: u64, seed: u64) -> (f64, PathSim) {
     let mut sim = PathSim::new(&shape(1 << 20, length), order, paths, seed);
     assert!(sim.run(Duration::from_secs(600)), "seed {seed}: no end");
     (length as f64 / sim.elapsed().as_secs_f64(), sim)
@@ -73,7 +73,7 @@ fn unequal_paths_add_up() {
                     shares(&sim)
                 );
                 // Without regard to arrival times it is 448 to 1387.
-                assert!(order == Order::RarestFirst || ahead <= 400, "seed {seed}, {mix:?}: {ahead} blocks ahead");
+                assert!(order == PieceOrder::RarestFirst || ahead <= 400, "seed {seed}, {mix:?}: {ahead} blocks ahead");
                 let floor = if mix[0] == (100.0, far) { 0.93 } else { 0.95 };
                 assert!(all / sum >= floor, "seed {seed}, {order:?}, {mix:?}: {}", all / sum);
                 assert!(all / alone >= 0.98, "seed {seed}, {order:?}, {mix:?}: {}", all / alone);
@@ -180,7 +180,7 @@ fn a_path_that_turns_slow_loses_its_share_and_gets_it_back() {
                 assert!(again >= 0.95, "seed {seed}, {order:?}: {again}");
                 assert_eq!(sim.doubled, 0, "seed {seed}, {order:?}");
                 assert!(wasted < 1 << 20, "seed {seed}, {order:?}: {wasted}");
-                if order == Order::Sequential {
+                if order == PieceOrder::Sequential {
                     assert!(stop < second * 2, "seed {seed}: {stop:?}");
                 }
             }
@@ -246,7 +246,7 @@ fn random_paths_that_fail_and_change_lose_little() {
 fn a_path_in_standby_waits_for_its_turn() {
     for seed in SEEDS {
         let paths = [(mbit(20.0), MS * 20), (mbit(20.0), MS * 20)];
-        let mut sim = PathSim::new(&shape(1 << 20, 40_000_000), Order::RarestFirst, &paths, seed);
+        let mut sim = PathSim::new(&shape(1 << 20, 40_000_000), PieceOrder::RarestFirst, &paths, seed);
         sim.set_path_state(1, PathState::Standby);
         assert!(!sim.run(Duration::from_secs(5)));
         assert_eq!(sim.paths[1].kept_bytes, 0);
