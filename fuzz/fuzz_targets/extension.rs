@@ -44,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(PathsMessage::parse(&message.encode()), Ok(message.clone()));
             let (mut talk, now) = (PathTalk::default(), Instant::now());
             talk.wish(Some(Wish { paths: 2, dial: false, selector: None }));
-            talk.heard(message.clone(), now);
+            talk.on_message(message.clone(), now);
             assert!(talk.granted().len() <= 2);
             let wished = talk.their_wish().map_or(0, |wish| usize::from(wish.paths));
             assert!(talk.grant(message.used.unwrap_or_default()) <= wished);

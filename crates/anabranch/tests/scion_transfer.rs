@@ -405,7 +405,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn hear(&mut self, event: &Value) {
+    fn on_event(&mut self, event: &Value) {
         let entries = |key: &str| event[key].as_array().cloned().unwrap_or_default();
         let text = |entry: &Value, key: &str| entry[key].as_str().unwrap().to_owned();
         match event["event"].as_str().unwrap() {
@@ -470,7 +470,7 @@ impl Watched {
             while let Some(line) = running.line_or_end() {
                 // Where the test has failed, nobody minds any more.
                 let Ok(mut seen) = heard.lock() else { return };
-                seen.hear(&serde_json::from_str(&line).unwrap());
+                seen.on_event(&serde_json::from_str(&line).unwrap());
             }
         });
         Self { pid, seen, reader: Some(reader) }

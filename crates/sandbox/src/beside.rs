@@ -126,7 +126,7 @@ impl Running {
     pub fn start(&self, bytes: &[u8]) -> io::Result<()> {
         self.send(START, bytes)?;
         let mut told = lock(&self.beside.told);
-        match self.hear(&mut told, STARTED)? {
+        match self.receive_reply(&mut told, STARTED)? {
             0 => Ok(()),
             errno => Err(io::Error::from_raw_os_error(errno)),
         }
@@ -134,7 +134,7 @@ impl Running {
 
     /// How it ended, once it did. Blocks.
     pub fn wait(&self) -> io::Result<ExitStatus> {
-        self.hear(&mut lock(&self.beside.told), ENDED).map(ExitStatus::from_raw)
+        self.receive_reply(&mut lock(&self.beside.told), ENDED).map(ExitStatus::from_raw)
     }
 
     /// Asks it, and all that it started in its group, to end.
@@ -147,8 +147,8 @@ impl Running {
         send(&mut lock(&self.beside.asked), &[&self.number.to_le_bytes(), &[kind], bytes])
     }
 
-    /// What is told of this run; earlier ones that nobody waited for are passed over.
-    fn hear(&self, told: &mut UnixStream, kind: u8) -> io::Result<i32> {
+    /// The reply about this run; replies about earlier runs that nobody waited for are passed over.
+    fn receive_reply(&self, told: &mut UnixStream, kind: u8) -> io::Result<i32> {
         loop {
             let frame = receive(told)?.ok_or(ErrorKind::UnexpectedEof)?;
             if let Ok([a, b, c, d, found, rest @ ..]) = <[u8; 9]>::try_from(frame)
@@ -309,7 +309,7 @@ mod tests {
         Duties { tasks: vec![twice], errand: Some(errand), made: Vec::new() }
     }
 
-    fn heard(errands: &mut UnixStream) -> (u8, u8, i32) {
+    fn reply(errands: &mut UnixStream) -> (u8, u8, i32) {
         let frame = receive(errands).unwrap().unwrap();
         (frame[0], frame[4], i32::from_le_bytes(frame[5..].try_into().unwrap()))
     }
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(receive(&mut tasks).unwrap().unwrap(), b"abab");
         let mut ask = |number: u8, kind: u8, bytes: &[u8]| {
             send(&mut errands, &[&[number, 0, 0, 0, kind], bytes]).unwrap();
-            heard(&mut errands)
+            reply(&mut errands)
         };
         assert_eq!(ask(1, START, b"rm -rf /"), (1, STARTED, libc::EIO));
         assert_eq!(ask(2, START, b"nowhere"), (2, STARTED, libc::ENOENT));
@@ -330,7 +330,7 @@ mod tests {
         // What ended has no number that could be another's by now.
         send(&mut errands, &[&[3, 0, 0, 0, END]]).unwrap();
         send(&mut errands, &[&[4, 0, 0, 0, START], b"true"]).unwrap();
-        assert_eq!([heard(&mut errands), heard(&mut errands)], [(4, STARTED, 0), (4, ENDED, 0)]);
+        assert_eq!([reply(&mut errands), reply(&mut errands)], [(4, STARTED, 0), (4, ENDED, 0)]);
         // An unknown task ends it, as do frames that are none.
         send(&mut tasks, &[&1u32.to_le_bytes(), b"ab"]).unwrap();
         assert_eq!(receive(&mut tasks).unwrap(), None);
@@ -344,11 +344,11 @@ mod tests {
         for number in 0..=RUNNING_MAX as u8 {
             send(&mut errands, &[&[number, 0, 0, 0, START], b"sleep"]).unwrap();
             let errno = if usize::from(number) < RUNNING_MAX { 0 } else { libc::EAGAIN };
-            assert_eq!(heard(&mut errands), (number, STARTED, errno));
+            assert_eq!(reply(&mut errands), (number, STARTED, errno));
         }
         for number in 0..RUNNING_MAX as u8 {
             send(&mut errands, &[&[number, 0, 0, 0, END]]).unwrap();
-            assert_eq!(heard(&mut errands), (number, ENDED, libc::SIGTERM));
+            assert_eq!(reply(&mut errands), (number, ENDED, libc::SIGTERM));
         }
         errands.write_all(&(REQUEST_BYTES_MAX + 1).to_le_bytes()).unwrap();
         drop(tasks);

@@ -72,7 +72,7 @@ fn storm(plan: &Plan) {
     let mut due = random.f64() / f64::from(plan.kills + 1);
     loop {
         links.turn();
-        ends.hear();
+        ends.take_events();
         if ends.sender.has_ended() {
             break;
         }
@@ -88,7 +88,7 @@ fn storm(plan: &Plan) {
         std::thread::sleep(Duration::from_millis(20));
     }
     let usage = ends.sender.wait_success(SOON).unwrap_or_else(|error| panic!("after {kills} kills: {error}"));
-    ends.hear();
+    ends.take_events();
     let took = began.elapsed();
     assert!(ends.sent.paths.len() >= PATHS, "only these paths carried: {:?}", ends.sent.paths);
     ends.receiver.signal(libc::SIGINT);
@@ -179,7 +179,7 @@ struct Sent {
 }
 
 impl Sent {
-    fn hear(&mut self, event: &Value) {
+    fn on_event(&mut self, event: &Value) {
         match event["event"].as_str() {
             Some("started") => {
                 self.end();
@@ -265,9 +265,9 @@ impl Ends {
         Self { alice, bob, to, home, out, sender, receiver, sent: Sent::default(), told: BTreeMap::new() }
     }
 
-    fn hear(&mut self) {
+    fn take_events(&mut self) {
         for line in self.sender.rest() {
-            self.sent.hear(&line.json());
+            self.sent.on_event(&line.json());
         }
         for line in self.receiver.rest() {
             let event = line.json();
@@ -291,7 +291,7 @@ impl Ends {
         second.kill().unwrap();
         std::thread::sleep(Duration::from_millis(random.u64(0..=AWAY_MS_MAX / 10)));
         for line in self.sender.rest() {
-            self.sent.hear(&line.json());
+            self.sent.on_event(&line.json());
         }
         self.sent.end();
         if random.bool() {

@@ -140,8 +140,8 @@ impl Playing {
         Self { process, url, index, brought: BTreeMap::new(), down: Vec::new(), last: BTreeMap::new() }
     }
 
-    /// Takes in what it said meanwhile.
-    fn hear(&mut self) {
+    /// Takes in what the player said meanwhile.
+    fn take_events(&mut self) {
         for event in self.process.rest().iter().map(|line| line.json()) {
             let name = event["event"].as_str().unwrap_or_default().to_owned();
             let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
@@ -158,7 +158,7 @@ impl Playing {
     }
 
     fn both_brought(&mut self, bytes: u64) -> bool {
-        self.hear();
+        self.take_events();
         self.brought.values().filter(|brought| **brought >= bytes).count() == 2
     }
 
@@ -167,7 +167,7 @@ impl Playing {
         while self.last.get("progress").and_then(|event| event["bytes_done"].as_u64()).unwrap_or(0) < bytes {
             assert!(!self.process.has_ended() && began.elapsed() < LIMIT, "too little comes: {}", self.process.log());
             std::thread::sleep(LOOK_EVERY);
-            self.hear();
+            self.take_events();
         }
     }
 
@@ -242,7 +242,7 @@ fn a_film_does_not_stand_still_in_a_browser_when_one_of_its_two_paths_is_cut() {
         "const { totalVideoFrames: frames, droppedVideoFrames: dropped, corruptedVideoFrames: wrong } = film.getVideoPlaybackQuality(); \
          return { frames, dropped, wrong, told, error: film.error?.message ?? null };",
     ));
-    playing.hear();
+    playing.take_events();
     println!(
         "a film of {film_bytes} bytes, {} bits a second; there at the cut: {done}, by path {before:?}",
         film_rate * 8
@@ -261,7 +261,7 @@ fn a_film_does_not_stand_still_in_a_browser_when_one_of_its_two_paths_is_cut() {
     assert!(get(&playing.url) == fs::read(&film).unwrap(), "what is served is not the film");
     assert!(must(data::same_file(&film, &dir.path().join("out/film.webm"))), "what is kept is not the film");
     assert!(must(playing.process.stop()).status.success(), "{}", playing.process.log());
-    playing.hear();
+    playing.take_events();
     println!("play: {}", playing.last["played"]);
 }
 
@@ -378,7 +378,7 @@ fn a_live_stream_is_shown_by_vlc_to_its_end_when_one_of_its_two_paths_is_cut() {
     let made = encoder.join().unwrap();
     must(playing.process.wait_success(LIMIT));
     must(source.wait_success(LIMIT));
-    playing.hear();
+    playing.take_events();
     println!("{} bytes were broadcast; by path at the cut {before:?}, at the end {:?}", made.len(), playing.brought);
     println!("VLC, which had shown {shown_before} pictures at the cut: {:?}", counts.last);
     println!("play: {}; down: {:?}", playing.last["played"], playing.down);

@@ -251,7 +251,7 @@ impl Transfer {
     fn look(&mut self) -> bool {
         assert!(!self.sharer.has_ended(), "the sharer ended:\n{}", self.sharer.log());
         for line in self.sharer.rest() {
-            self.sharer_events.hear(&line.text);
+            self.sharer_events.check_line(&line.text);
         }
         let ended = self.getter.has_ended();
         if ended {
@@ -260,7 +260,7 @@ impl Transfer {
             self.check_memory("get", usage.rss_bytes_max);
         }
         for line in self.getter.rest() {
-            self.getter_events.hear(&line.text);
+            self.getter_events.check_line(&line.text);
         }
         if !ended {
             return false;
@@ -308,7 +308,7 @@ impl PathLog {
     }
 
     /// Every choice says what made it, and why each path was taken or not; every change says why.
-    fn hear(&mut self, line: &str) {
+    fn check_line(&mut self, line: &str) {
         match self.reader.read(line).unwrap() {
             Event::Paths(decision) => {
                 assert!(!decision.why.is_empty(), "{line}");

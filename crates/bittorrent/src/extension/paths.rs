@@ -252,8 +252,8 @@ impl PathTalk {
         self.unsaid.used |= !used.is_empty();
     }
 
-    /// The peer said something. Messages that come too fast are left out, and so are grants that we did not wish for.
-    pub fn heard(&mut self, message: PathsMessage, now: Instant) -> PathsNews {
+    /// A message of the peer came. Messages that come too fast are left out, and so are grants that we did not wish for.
+    pub fn on_message(&mut self, message: PathsMessage, now: Instant) -> PathsNews {
         let mut news = PathsNews::default();
         if !self.may_receive(now) {
             return news;
@@ -348,16 +348,16 @@ mod tests {
         let (mut talk, now) = (PathTalk::default(), Instant::now());
         let using = |count: u16| PathsMessage { used: Some(paths(count)), ..PathsMessage::default() };
         let lately = |talk: &PathTalk, now| talk.their_used_lately(now).cloned().collect::<Vec<_>>();
-        talk.heard(using(3), now);
-        talk.heard(using(1), now);
+        talk.on_message(using(3), now);
+        talk.on_message(using(1), now);
         assert_eq!((talk.their_used(), lately(&talk, now)), (&paths(1)[..], paths(3)));
         let later = now + USED_FOR / 2;
-        talk.heard(using(2), later);
+        talk.on_message(using(2), later);
         assert_eq!(lately(&talk, later), paths(3));
         assert_eq!(lately(&talk, now + USED_FOR), paths(2));
         // However many one changes among.
         for count in 0..USED_MAX as u16 {
-            talk.heard(using(count), later + PATHS_RECEIVE_INTERVAL * u32::from(count));
+            talk.on_message(using(count), later + PATHS_RECEIVE_INTERVAL * u32::from(count));
         }
         assert!(talk.rested.len() <= USED_MAX);
     }
@@ -405,7 +405,7 @@ mod tests {
     /// What one says, the other hears.
     fn exchange(from: &mut PathTalk, to: &mut PathTalk, now: Instant) -> PathsNews {
         from.next(now)
-            .map_or(PathsNews::default(), |message| to.heard(PathsMessage::parse(&message.encode()).unwrap(), now))
+            .map_or(PathsNews::default(), |message| to.on_message(PathsMessage::parse(&message.encode()).unwrap(), now))
     }
 
     #[test]
@@ -451,14 +451,14 @@ mod tests {
     fn grants_nobody_wished_for_and_messages_that_come_too_fast_are_left_out() {
         let (mut talk, now) = (PathTalk::default(), Instant::now());
         let grant = |count| PathsMessage { grants: Some(paths(count)), ..PathsMessage::default() };
-        assert_eq!(talk.heard(grant(2), now), PathsNews::default());
+        assert_eq!(talk.on_message(grant(2), now), PathsNews::default());
         talk.wish(Some(WISH));
         for count in 1..PATHS_BURST_MAX as u16 {
-            talk.heard(grant(1 + count % 2), now);
+            talk.on_message(grant(1 + count % 2), now);
         }
-        assert!(!talk.heard(grant(3), now + PATHS_RECEIVE_INTERVAL - Duration::from_millis(1)).granted);
-        assert!(talk.heard(grant(3), now + PATHS_RECEIVE_INTERVAL).granted);
-        assert!(!talk.heard(grant(1), now + PATHS_RECEIVE_INTERVAL).granted);
+        assert!(!talk.on_message(grant(3), now + PATHS_RECEIVE_INTERVAL - Duration::from_millis(1)).granted);
+        assert!(talk.on_message(grant(3), now + PATHS_RECEIVE_INTERVAL).granted);
+        assert!(!talk.on_message(grant(1), now + PATHS_RECEIVE_INTERVAL).granted);
     }
 
     proptest! {

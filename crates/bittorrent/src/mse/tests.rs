@@ -25,7 +25,7 @@ fn cut<'a>(wire: &'a [u8], pieces: &'a [usize]) -> impl Iterator<Item = &'a [u8]
 }
 
 /// What both agreed on, and the bytes that the caller sends and that it is sent.
-fn greet(
+fn negotiate(
     caller: Methods,
     called: Methods,
     initial: &[u8],
@@ -60,7 +60,7 @@ fn the_best_of_what_both_take_is_chosen_by_who_is_called() {
         (Methods { bits: 1, preferred: Plaintext }, Methods::RC4, Err(MseError::Methods(1))),
         (Methods { bits: 4, preferred: Plaintext }, Methods::BOTH, Err(MseError::Methods(4))),
     ] {
-        let methods = greet(caller, called, b"", 1, &[]).map(|(caller, called)| {
+        let methods = negotiate(caller, called, b"", 1, &[]).map(|(caller, called)| {
             assert_eq!(caller.method(), called.method());
             caller.method()
         });
@@ -184,7 +184,7 @@ proptest! {
     ) {
         let caller = if caller_rather { Methods::RATHER_RC4 } else { Methods::BOTH };
         let called = [Methods::BOTH, Methods::RATHER_RC4, Methods::RC4][called];
-        let (caller, called) = greet(caller, called, &initial, seed, &pieces).unwrap();
+        let (caller, called) = negotiate(caller, called, &initial, seed, &pieces).unwrap();
         prop_assert_eq!(&called.early, &initial);
         prop_assert_eq!(caller.method(), called.method());
         prop_assert_eq!(called.info_hash, CONTENT);

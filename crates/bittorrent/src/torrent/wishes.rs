@@ -171,7 +171,7 @@ impl Torrent {
         let message = PathsMessage::parse(payload)?;
         let Some(peer) = self.conns.get(&id).map(|conn| conn.peer) else { return Ok(()) };
         let Some(entry) = self.peers.get_mut(&peer) else { return Ok(()) };
-        let news = entry.talk.heard(message, now);
+        let news = entry.talk.on_message(message, now);
         let events = [
             (news.wish, PathEvent::Wished { peer, wish: entry.talk.their_wish() }),
             (news.granted, PathEvent::Granted { peer }),

@@ -421,7 +421,7 @@ async fn receive(contents: Rc<dyn Offers>, stream: Stream, number: u64) {
 /// Reads a stranger's handshake and answers it. Who asks for a content that is not here is not answered.
 async fn answer_handshake(contents: &dyn Offers, stream: Stream) -> Result<(TorrentHandle, Greeted), ConnError> {
     let resources = contents.resources();
-    let greeted = greeting::hear(stream, resources.config.encryption, |key| contents.meant_by(key)).await?;
+    let greeted = greeting::accept(stream, resources.config.encryption, |key| contents.meant_by(key)).await?;
     let Greeted { stream, theirs, .. } = &greeted;
     let torrent = contents
         .asked_for(&theirs.info_hash)

@@ -1,7 +1,7 @@
 //! The first bytes of a connection, either way: handshakes in the clear, or after a greeting that encrypts
 //! ([`mse`](anabranch_bittorrent::mse)).
 //!
-//! Who calls is heard as it calls, and at once: the first byte that is none of a handshake in the clear is one of the other kind. Over
+//! A caller is answered in the way in which it begins, and at once: the first byte that is none of a handshake in the clear is one of the other kind. Over
 //! transports that prove a key everything is encrypted already, and nothing is added.
 
 #![allow(unsafe_code)]
@@ -81,7 +81,7 @@ pub(super) fn explain(error: ConnError, encryption: Encryption) -> ConnError {
     }
 }
 
-/// Greets the other end of a connection of ours, and hears its handshake.
+/// Sends our handshake over a connection that we opened, and receives that of the peer.
 pub(super) async fn call(stream: Stream, ours: &Handshake, opening: Opening) -> Result<Greeted, ConnError> {
     match opening {
         Opening::Plain => {
@@ -105,8 +105,8 @@ pub(super) async fn call(stream: Stream, ours: &Handshake, opening: Opening) -> 
     }
 }
 
-/// Hears how a stranger begins, and its handshake. `find` answers which content is meant by a [`content_key`](mse::content_key).
-pub(super) async fn hear(
+/// Receives the handshake of a peer that called us, however it begins. `find` answers which content is meant by a [`content_key`](mse::content_key).
+pub(super) async fn accept(
     stream: Stream,
     encryption: Encryption,
     find: impl Fn(&[u8; 20]) -> Option<InfoHash>,

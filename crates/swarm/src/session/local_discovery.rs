@@ -44,7 +44,7 @@ pub(super) async fn discover(contents: Rc<Contents>) {
             && caller.heeds(now)
             && let Some(call) = Call::parse(&datagram).filter(|call| call.cookie != cookie)
         {
-            hear(&contents, &call, from);
+            on_call(&contents, &call, from);
         }
         if tokio::time::Instant::now() < look_at {
             continue;
@@ -92,8 +92,8 @@ fn to_call_out(contents: &Contents) -> Vec<InfoHash> {
     hashes
 }
 
-/// Somebody called out. Who is not in a network of ours only says to be: it is not heeded.
-fn hear(contents: &Contents, call: &Call, from: SocketAddr) {
+/// A peer called out what it has. One that is in no network of ours only claims to be near, and is passed over.
+fn on_call(contents: &Contents, call: &Call, from: SocketAddr) {
     let resources = &contents.resources;
     let peer = Endpoint::from(SocketAddr::new(from.ip(), call.port));
     let is_near = resources.uplinks.as_ref().is_some_and(|uplinks| {

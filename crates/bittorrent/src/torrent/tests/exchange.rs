@@ -51,7 +51,7 @@ fn a_liar_about_metadata_is_banned_and_a_refusal_passed_on() {
     let size = content.info.source.len() as u64;
     let (liar, shy, good) = (lone.join(), lone.join(), lone.join());
     for id in [liar, shy, good] {
-        lone.greet(id, |hello| hello.metadata_size = Some(size));
+        lone.receive_handshake(id, |hello| hello.metadata_size = Some(size));
     }
     assert_eq!(asked(&mut lone, liar), [0]);
     assert_eq!(asked(&mut lone, shy), [0]);
@@ -79,10 +79,10 @@ fn metadata_of_absurd_size_is_not_asked_for_and_contradictions_end_the_connectio
     let content = Content::v1(16 * 1024, 200_000);
     let mut lone = Lone::magnet(&content);
     let id = lone.join();
-    lone.greet(id, |hello| hello.metadata_size = Some(i64::MAX as u64));
+    lone.receive_handshake(id, |hello| hello.metadata_size = Some(i64::MAX as u64));
     assert_eq!(asked(&mut lone, id), [0; 0]);
     let id = lone.join();
-    lone.greet(id, |hello| hello.metadata_size = Some(100));
+    lone.receive_handshake(id, |hello| hello.metadata_size = Some(100));
     let lie = MetadataMessage::Data { piece: 0, total_size: Some(101), data: &[0; 101] }.encode();
     let fault = lone.extended(id, Extension::Metadata, &lie).unwrap_err();
     assert!(matches!(fault, PeerMisbehaved::BadMetadata(_)) && !fault.deserves_ban());
@@ -93,7 +93,7 @@ fn metadata_is_served_piece_by_piece_and_nothing_past_the_end() {
     let content = Content::v1(16 * 1024, 200_000);
     let mut lone = Lone::seed(&content);
     let id = lone.join();
-    lone.greet(id, |_| {});
+    lone.receive_handshake(id, |_| {});
     lone.sent(id);
     for (piece, served) in [(0, true), (1, false)] {
         let request = MetadataMessage::Request { piece }.encode();
@@ -115,8 +115,8 @@ fn private_torrents_exchange_neither_peers_nor_metadata() {
         (hello.metadata_size, hello.ids.get(Extension::Pex), hello.ids.get(Extension::Metadata)),
         (None, None, None)
     );
-    lone.greet(id, |_| {});
-    lone.greet(other, |_| {});
+    lone.receive_handshake(id, |_| {});
+    lone.receive_handshake(other, |_| {});
     let peers = PexMessage {
         added: vec![("192.0.2.1:1".parse().unwrap(), PexFlags::default())],
         dropped: vec![],
@@ -152,7 +152,7 @@ fn peers_are_told_and_heard_no_more_often_than_agreed() {
     let content = Content::v1(16 * 1024, 200_000);
     let mut lone = Lone::leecher(&content);
     let (id, other) = (lone.join(), lone.join());
-    lone.greet(id, |_| {});
+    lone.receive_handshake(id, |_| {});
     lone.sent(id);
     lone.pass(MS);
     let told = lone.sent_extended(id, Extension::Pex.our_id());
@@ -188,8 +188,8 @@ fn scion_peers_are_told_to_those_who_said_that_they_take_them() {
     let dialled = "[1-ff00:0:110,10.0.0.1]:6881";
     let (plain, ours) = (lone.join(), lone.join());
     lone.try_join(dialled, 60, Reserved::OURS).unwrap();
-    lone.greet(plain, |_| {});
-    lone.greet(ours, |hello| hello.scion_port = Some(0));
+    lone.receive_handshake(plain, |_| {});
+    lone.receive_handshake(ours, |hello| hello.scion_port = Some(0));
     lone.sent(plain);
     lone.sent(ours);
     lone.pass(MS);
@@ -207,12 +207,12 @@ fn a_scion_peer_that_dialled_us_is_told_by_the_port_it_names() {
     let content = Content::v1(16 * 1024, 200_000);
     let mut lone = Lone::leecher(&content);
     let ours = lone.join();
-    lone.greet(ours, |hello| hello.scion_port = Some(9));
+    lone.receive_handshake(ours, |hello| hello.scion_port = Some(9));
     for (host, named) in [(1, Some(7000)), (2, Some(0)), (3, None)] {
         let address: Endpoint = format!("[1-ff00:0:110,10.0.0.{host}]:40000").parse().unwrap();
         let hello = Handshake { reserved: Reserved::OURS, info_hash: [0; 20], peer_id: [60 + host; 20] };
         let id = lone.torrent.connected(address, false, &hello, lone.now).unwrap();
-        lone.greet(id, |hello| (hello.scion_port, hello.listen_port) = (named, Some(1)));
+        lone.receive_handshake(id, |hello| (hello.scion_port, hello.listen_port) = (named, Some(1)));
     }
     lone.sent(ours);
     lone.pass(MS);
@@ -236,7 +236,7 @@ fn scion_peers_are_heard_by_those_who_speak_it() {
         let id = lone.join();
         let hello = ExtensionHandshake::parse(&lone.sent_extended(id, 0)[0]).unwrap();
         assert_eq!(hello.scion_port, speaks);
-        lone.greet(id, |_| {});
+        lone.receive_handshake(id, |_| {});
         lone.extended(id, Extension::Pex, &news.encode()).unwrap();
         assert_eq!(lone.events(), [Event::Peers(heard.into_iter().map(|peer| (peer, PexFlags::default())).collect())]);
     }
@@ -258,7 +258,7 @@ fn bad_extension_messages_are_left_out_until_they_are_a_habit() {
 
 impl Lone {
     fn say_badly(&mut self, id: crate::ConnId) -> PeerMisbehaved {
-        self.hear(id, Message::Extended { id: 0, payload: b"no dictionary" }).unwrap_err()
+        self.receive(id, Message::Extended { id: 0, payload: b"no dictionary" }).unwrap_err()
     }
 }
 
@@ -275,7 +275,7 @@ fn metadata_is_served_while_the_content_is_being_looked_at() {
         for id in [early, late] {
             let hello = ExtensionHandshake::parse(&lone.sent_extended(id, 0)[0]).unwrap();
             assert_eq!(hello.metadata_size, (!private).then_some(content.info.source.len() as u64));
-            lone.greet(id, |_| {});
+            lone.receive_handshake(id, |_| {});
             lone.extended(id, Extension::Metadata, &MetadataMessage::Request { piece: 0 }.encode()).unwrap();
             let answer = lone.sent_extended(id, Extension::Metadata.our_id());
             let answer = MetadataMessage::parse(&answer[0]).unwrap().unwrap();
@@ -290,7 +290,7 @@ fn metadata_at_hand_is_not_asked_for() {
     let mut lone = Lone::magnet(&content);
     lone.torrent.expect_content(content.info.clone());
     let id = lone.join();
-    lone.greet(id, |hello| hello.metadata_size = Some(content.info.source.len() as u64));
+    lone.receive_handshake(id, |hello| hello.metadata_size = Some(content.info.source.len() as u64));
     lone.pass(MS * 500);
     assert_eq!(asked(&mut lone, id), [0; 0]);
 }

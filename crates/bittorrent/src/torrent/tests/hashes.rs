@@ -88,7 +88,7 @@ fn wrong_hashes_are_a_proven_lie() {
     let mut hashes = answer(&content);
     hashes[3][0] ^= 1;
     let wrong = Hashes::new(request(&content), &hashes).unwrap();
-    let fault = lone.hear(id, Message::Hashes(wrong)).unwrap_err();
+    let fault = lone.receive(id, Message::Hashes(wrong)).unwrap_err();
     assert_eq!(fault, PeerMisbehaved::BadHashes);
     lone.torrent.misbehaved(id, &fault);
     assert!(lone.events().iter().any(|event| matches!(event, Event::Banned { .. })));

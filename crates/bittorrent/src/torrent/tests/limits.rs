@@ -90,7 +90,7 @@ fn who_asks_without_reading_costs_little_is_refused_and_then_left() {
     let id = lone.join();
     lone.sent(id);
     let metadata = MetadataMessage::Request { piece: 0 }.encode();
-    lone.greet(id, |_| {});
+    lone.receive_handshake(id, |_| {});
     // 16 KiB of hashes for 53 bytes: they are made when they are read, and a list of what is asked is kept until then.
     for _ in 0..ANSWERS_MAX {
         lone.say(id, Message::HashRequest(request));

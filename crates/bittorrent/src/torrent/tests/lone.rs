@@ -29,7 +29,7 @@ pub(super) fn name(name: u8) -> OwnName {
 
 /// Says a name.
 pub(super) fn claim(lone: &mut Lone, id: ConnId, of: u8) {
-    lone.greet(id, |hello| hello.identity = name(of).identity());
+    lone.receive_handshake(id, |hello| hello.identity = name(of).identity());
 }
 
 /// What we are to who is at the end of a connection.
@@ -41,7 +41,7 @@ pub(super) fn us(lone: &Lone, id: ConnId) -> SeenAs {
 /// Proves to be `by`, as one who sees `us`.
 pub(super) fn prove(lone: &mut Lone, id: ConnId, by: u8, us: SeenAs) {
     let Some(challenge) = lone.torrent.conns[&id].challenge else { return };
-    lone.greet(id, |hello| hello.proof = name(by).prove(challenge, us));
+    lone.receive_handshake(id, |hello| hello.proof = name(by).prove(challenge, us));
 }
 
 /// Says a name and proves it.
@@ -123,23 +123,23 @@ impl Lone {
         id
     }
 
-    pub(super) fn hear(&mut self, id: ConnId, message: Message<'_>) -> Result<(), PeerMisbehaved> {
+    pub(super) fn receive(&mut self, id: ConnId, message: Message<'_>) -> Result<(), PeerMisbehaved> {
         self.torrent.on_message(id, message, self.now)
     }
 
     pub(super) fn say(&mut self, id: ConnId, message: Message<'_>) {
-        self.hear(id, message).unwrap();
+        self.receive(id, message).unwrap();
     }
 
     /// The extension handshake of a peer that speaks all we do.
-    pub(super) fn greet(&mut self, id: ConnId, change: impl FnOnce(&mut ExtensionHandshake)) {
+    pub(super) fn receive_handshake(&mut self, id: ConnId, change: impl FnOnce(&mut ExtensionHandshake)) {
         let mut hello = ExtensionHandshake { ids: ExtensionIds::OURS, ..ExtensionHandshake::default() };
         change(&mut hello);
         self.say(id, Message::Extended { id: 0, payload: &hello.encode() });
     }
 
     pub(super) fn extended(&mut self, id: ConnId, extension: Extension, payload: &[u8]) -> Result<(), PeerMisbehaved> {
-        self.hear(id, Message::Extended { id: extension.our_id(), payload })
+        self.receive(id, Message::Extended { id: extension.our_id(), payload })
     }
 
     /// What was sent to a peer since the last time, as text.

@@ -26,7 +26,7 @@ fn caller(lone: &mut Lone, text: &str, over_utp: bool, peer: u8) -> ConnId {
     let hello = Handshake { reserved: Reserved::OURS, info_hash: [0; 20], peer_id: [peer; 20] };
     let link = Link { address: text.parse().unwrap(), outgoing: false, path: None, key: None, local: None, over_utp };
     let id = lone.torrent.connected_over(link, &hello, lone.now).unwrap();
-    lone.greet(id, |hello| hello.listen_port = Some(7000));
+    lone.receive_handshake(id, |hello| hello.listen_port = Some(7000));
     id
 }
 
@@ -65,7 +65,7 @@ fn who_cannot_be_met_is_told_why() {
     let mut lone = lone();
     let asking = caller(&mut lone, "9.9.1.2:41000", true, 1);
     let mute = caller(&mut lone, "9.9.2.2:7000", true, 2);
-    lone.greet(mute, |hello| hello.ids = hello.ids.switched_off(Extension::Holepunch));
+    lone.receive_handshake(mute, |hello| hello.ids = hello.ids.switched_off(Extension::Holepunch));
     // Of its own network nobody outside is told.
     let near = caller(&mut lone, "192.168.1.9:7000", true, 3);
     for (about, error) in [

@@ -126,8 +126,8 @@ fn we_prove_our_name_once_to_who_asks() {
         let id = lone.join_over(1, HOST, path, key).unwrap();
         let hello = ExtensionHandshake::parse(&lone.sent_extended(id, 0)[0]).unwrap();
         assert!(hello.challenge.is_some());
-        lone.greet(id, |hello| hello.challenge = Some(asked));
-        lone.greet(id, |hello| hello.challenge = Some(crate::extension::Challenge([4; 16])));
+        lone.receive_handshake(id, |hello| hello.challenge = Some(asked));
+        lone.receive_handshake(id, |hello| hello.challenge = Some(crate::extension::Challenge([4; 16])));
         let answers = lone.sent_extended(id, 0);
         let [answer] = &answers[..] else { panic!("{} answers", answers.len()) };
         let proof = ExtensionHandshake::parse(answer).unwrap().proof.unwrap();
@@ -277,7 +277,7 @@ fn peers_are_exchanged_once_a_peer() {
     let ours = [1, 2].map(|path| lone.join_over(1, HOST, path, None).unwrap());
     let _theirs = [1, 2].map(|path| lone.join_over(2, "192.0.2.2", path, None).unwrap());
     for id in ours {
-        lone.greet(id, |_| {});
+        lone.receive_handshake(id, |_| {});
         lone.sent(id);
     }
     lone.pass(Duration::from_millis(1));

@@ -59,15 +59,15 @@ fn spare_bits_wrong_lengths_and_pieces_past_the_end_are_refused() {
     let mut lone = Lone::leecher(&content);
     for bytes in [&[0xff, 0xff, 0xff][..], &[0xff, 0xff], &[0; 4]] {
         let id = lone.join();
-        let fault = lone.hear(id, Message::Bitfield(bytes)).unwrap_err();
+        let fault = lone.receive(id, Message::Bitfield(bytes)).unwrap_err();
         assert_eq!(fault, PeerMisbehaved::BadBitfield { pieces: 20 });
         assert!(!fault.deserves_ban());
     }
     let id = lone.join();
     lone.say(id, Message::Have(19));
-    assert!(matches!(lone.hear(id, Message::Have(20)), Err(PeerMisbehaved::NoSuchPiece { piece: 20, pieces: 20 })));
+    assert!(matches!(lone.receive(id, Message::Have(20)), Err(PeerMisbehaved::NoSuchPiece { piece: 20, pieces: 20 })));
     let plain = lone.join_as(Reserved([0; 8]));
-    assert_eq!(lone.hear(plain, Message::HaveAll), Err(PeerMisbehaved::FastNotNegotiated));
+    assert_eq!(lone.receive(plain, Message::HaveAll), Err(PeerMisbehaved::FastNotNegotiated));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn two_who_only_upload_part_unless_one_still_asks() {
     // Whoever downloads stays until it is done.
     let asking = lone.join();
     lone.say(asking, Message::Interested);
-    lone.greet(asking, |hello| hello.upload_only = Some(true));
+    lone.receive_handshake(asking, |hello| hello.upload_only = Some(true));
     assert_eq!(lone.closed(), []);
     lone.say(asking, Message::NotInterested);
     assert_eq!(lone.closed(), [asking]);
@@ -120,7 +120,7 @@ fn a_seed_that_gives_metadata_is_not_left() {
     let mut lone = Lone::magnet(&content);
     let seed = lone.join();
     lone.say(seed, Message::HaveAll);
-    lone.greet(seed, |hello| {
+    lone.receive_handshake(seed, |hello| {
         hello.upload_only = Some(true);
         hello.metadata_size = Some(content.info.source.len() as u64);
     });
@@ -136,7 +136,7 @@ fn lost_pieces_are_taken_back_and_fetched_again() {
     lone.say(leecher, Message::Have(7));
     lone.say(leecher, Message::Interested);
     lone.say(leecher, Message::Unchoke);
-    lone.greet(leecher, |_| {});
+    lone.receive_handshake(leecher, |_| {});
     let range = crate::wire::BlockRange { piece: 7, begin: 0, len: 16 * 1024 };
     lone.say(leecher, Message::Request(range));
     assert!(lone.torrent.content.as_ref().unwrap().picker.is_none(), "a seed needs no picker");

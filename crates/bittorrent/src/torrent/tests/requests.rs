@@ -30,7 +30,7 @@ fn requests_grow_only_where_both_agreed_and_never_cross_the_boundary() {
     for agreed in [false, true] {
         let mut lone = Lone::leecher(&content);
         let id = lone.join_seed();
-        lone.greet(id, |hello| {
+        lone.receive_handshake(id, |hello| {
             hello.block_len_max = agreed.then_some(1 << 20);
             hello.request_queue_len = Some(1000);
         });
@@ -53,7 +53,7 @@ fn the_queue_of_the_peer_is_respected() {
     for reqq in [1, 3, 7] {
         let mut lone = Lone::leecher(&content);
         let id = lone.join_seed();
-        lone.greet(id, |hello| {
+        lone.receive_handshake(id, |hello| {
             hello.request_queue_len = Some(reqq);
             hello.block_len_max = Some(64 * 1024);
         });
@@ -224,7 +224,7 @@ fn priorities_change_what_is_wanted_and_the_totals_follow() {
     let asked = lone.requests(id);
     assert!(asked.iter().all(|range| range.piece == 3));
     asked.iter().for_each(|range| assert!(lone.deliver(id, *range)));
-    lone.greet(id, |_| {});
+    lone.receive_handshake(id, |_| {});
     lone.sent(id);
     lone.good(3);
     assert!(lone.torrent.is_finished() && !lone.torrent.is_complete());

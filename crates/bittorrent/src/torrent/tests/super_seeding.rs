@@ -123,7 +123,7 @@ fn who_has_told_of_its_pieces_one_by_one_hears_of_ours_and_who_told_of_all_does_
     let content = Content::v1(64 * 1024, 3 * 64 * 1024);
     let mut lone = Lone::leecher(&content);
     let (all, one_by_one) = (lone.join_seed(), lone.join());
-    lone.greet(one_by_one, |_| {});
+    lone.receive_handshake(one_by_one, |_| {});
     (0..3).for_each(|piece| lone.say(one_by_one, Message::Have(piece)));
     lone.say(one_by_one, Message::Unchoke);
     for id in [all, one_by_one] {
@@ -219,7 +219,7 @@ fn everybody_is_told_of_the_rest_when_it_is_over() {
     let mut lone = lone(&content);
     let (one, other) = (lone.join(), lone.join());
     for id in [one, other] {
-        lone.greet(id, |_| {});
+        lone.receive_handshake(id, |_| {});
         lone.say(id, Message::HaveNone);
     }
     let first = haves(&mut lone, one);
@@ -242,11 +242,11 @@ fn who_says_that_it_only_uploads_is_heard_to_the_end() {
     let content = Content::v1(64 * 1024, 2 * 64 * 1024);
     let mut lone = lone(&content);
     let id = lone.join();
-    lone.greet(id, |_| {});
+    lone.receive_handshake(id, |_| {});
     lone.say(id, Message::HaveNone);
     lone.say(id, Message::Have(0));
     // As ours does when it is done: what it gained last it says last.
-    lone.greet(id, |hello| hello.upload_only = Some(true));
+    lone.receive_handshake(id, |hello| hello.upload_only = Some(true));
     assert_eq!(lone.closed(), []);
     lone.say(id, Message::Have(1));
     let events = lone.events();

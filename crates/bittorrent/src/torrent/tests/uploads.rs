@@ -65,7 +65,7 @@ fn a_flood_of_requests_fills_the_queue_and_then_ends_the_connection() {
     // Time forgives a little.
     lone.pass(std::time::Duration::from_millis(250));
     (0..UPLOAD_OVERFLOW_LEAK).for_each(|_| lone.say(id, Message::Request(range(0, 0, BLOCK))));
-    let fault = lone.hear(id, Message::Request(range(0, 0, BLOCK))).unwrap_err();
+    let fault = lone.receive(id, Message::Request(range(0, 0, BLOCK))).unwrap_err();
     assert_eq!(fault, PeerMisbehaved::RequestFlood);
     assert!(fault.deserves_ban());
 }
@@ -162,9 +162,9 @@ fn what_others_allow_is_asked_for_while_choked() {
     lone.say(id, Message::Reject(range(42, 0, BLOCK)));
     lone.pass(std::time::Duration::from_secs(1));
     assert_eq!(lone.requests(id), []);
-    (0..200).for_each(|piece| drop(lone.hear(id, Message::AllowedFast(piece % 100))));
+    (0..200).for_each(|piece| drop(lone.receive(id, Message::AllowedFast(piece % 100))));
     assert!(lone.torrent.conns[&id].allowed_fast.len() <= crate::torrent::config::ALLOWED_FAST_MAX);
-    assert!(lone.hear(id, Message::AllowedFast(100)).is_err());
+    assert!(lone.receive(id, Message::AllowedFast(100)).is_err());
 }
 
 #[test]

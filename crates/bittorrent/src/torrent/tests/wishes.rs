@@ -28,11 +28,11 @@ fn said(lone: &mut Lone, id: ConnId) -> Vec<PathsMessage> {
     payloads.iter().map(|payload| PathsMessage::parse(payload).unwrap()).collect()
 }
 
-fn hear(lone: &mut Lone, id: ConnId, message: &PathsMessage) {
+fn receive_paths(lone: &mut Lone, id: ConnId, message: &PathsMessage) {
     lone.extended(id, Extension::Paths, &message.encode()).unwrap();
 }
 
-fn foreign(lone: &Lone) -> Vec<(InterfaceSequence, u32)> {
+fn third_party_paths(lone: &Lone) -> Vec<(InterfaceSequence, u32)> {
     lone.torrent.third_party_paths(lone.now).into_iter().collect()
 }
 
@@ -44,9 +44,9 @@ fn host(number: u8) -> ScionAddr {
     ScionAddr::new(IsdAs::new(1, 110).unwrap(), ([10, 0, 0, number], 6881).into())
 }
 
-fn greeted(lone: &mut Lone, peer: u8, path: u16) -> ConnId {
+fn joined_over(lone: &mut Lone, peer: u8, path: u16) -> ConnId {
     let id = lone.join_over(peer, &format!("192.0.2.{peer}"), path, None).unwrap();
-    lone.greet(id, |_| {});
+    lone.receive_handshake(id, |_| {});
     id
 }
 
@@ -54,14 +54,14 @@ fn greeted(lone: &mut Lone, peer: u8, path: u16) -> ConnId {
 fn a_downloader_wishes_once_a_peer_and_is_granted() {
     let content = Content::v1(16 * 1024, 200_000);
     let mut lone = Lone::leecher(&content);
-    let ids = [greeted(&mut lone, 1, 1), greeted(&mut lone, 1, 2)];
+    let ids = [joined_over(&mut lone, 1, 1), joined_over(&mut lone, 1, 2)];
     let stranger = lone.join();
     lone.torrent.wish_paths(Some(WISH), lone.now);
     assert_eq!(said(&mut lone, ids[0])[0].wish, Some(Some(WISH)));
     assert!(said(&mut lone, ids[1]).is_empty() && said(&mut lone, stranger).is_empty());
     // Granted over whichever path, cut to the wish.
     let grants = Some((1..=3).map(sequence).collect());
-    hear(&mut lone, ids[1], &PathsMessage { grants, ..PathsMessage::default() });
+    receive_paths(&mut lone, ids[1], &PathsMessage { grants, ..PathsMessage::default() });
     let peer = lone.torrent.conns[&ids[0]].peer;
     assert_eq!(lone.torrent.poll_path_event(), Some(PathEvent::Granted { peer }));
     assert_eq!(lone.torrent.granted_paths(peer), [sequence(1), sequence(2)]);
@@ -75,13 +75,17 @@ fn a_downloader_wishes_once_a_peer_and_is_granted() {
 fn an_uploader_hears_wishes_and_grants_no_more() {
     let content = Content::v1(16 * 1024, 200_000);
     let mut lone = Lone::seed(&content);
-    let id = greeted(&mut lone, 1, 1);
+    let id = joined_over(&mut lone, 1, 1);
     let peer = lone.torrent.conns[&id].peer;
     assert_eq!(lone.torrent.grant_paths(peer, vec![sequence(1)], lone.now), 0);
-    hear(&mut lone, id, &PathsMessage { wish: Some(Some(WISH)), used: Some(vec![sequence(9)]), ..Default::default() });
+    receive_paths(
+        &mut lone,
+        id,
+        &PathsMessage { wish: Some(Some(WISH)), used: Some(vec![sequence(9)]), ..Default::default() },
+    );
     assert_eq!(lone.torrent.poll_path_event(), Some(PathEvent::Wished { peer, wish: Some(WISH) }));
     assert_eq!(lone.torrent.poll_path_event(), Some(PathEvent::InUse { peer }));
-    assert_eq!(foreign(&lone), [(sequence(9), 1)]);
+    assert_eq!(third_party_paths(&lone), [(sequence(9), 1)]);
     assert_eq!(lone.torrent.grant_paths(peer, (1..=3).map(sequence).collect(), lone.now), 2);
     assert_eq!(said(&mut lone, id)[0].grants, Some(vec![sequence(1), sequence(2)]));
     lone.torrent.set_paths_in_use(vec![sequence(1)], lone.now);
@@ -93,13 +97,13 @@ fn an_uploader_hears_wishes_and_grants_no_more() {
     assert!(said(&mut lone, id).is_empty());
     lone.torrent.disconnected(id, lone.now);
     assert_eq!(lone.torrent.poll_path_event(), Some(PathEvent::Wished { peer, wish: None }));
-    assert!(foreign(&lone).is_empty());
+    assert!(third_party_paths(&lone).is_empty());
 }
 
 /// A peer over SCION.
-fn greeted_over_scion(lone: &mut Lone, number: u8) -> ConnId {
+fn joined_over_scion(lone: &mut Lone, number: u8) -> ConnId {
     let id = lone.try_join(&host(number).to_string(), number, Reserved::OURS).unwrap();
-    lone.greet(id, |hello| hello.scion_port = Some(0));
+    lone.receive_handshake(id, |hello| hello.scion_port = Some(0));
     id
 }
 
@@ -107,14 +111,14 @@ fn greeted_over_scion(lone: &mut Lone, number: u8) -> ConnId {
 fn what_peers_use_is_told_to_others_and_no_further() {
     let content = Content::v1(16 * 1024, 200_000);
     let mut lone = Lone::leecher(&content);
-    let ids: Vec<ConnId> = (1..=3).map(|number| greeted_over_scion(&mut lone, number)).collect();
-    let plain = greeted(&mut lone, 9, 1);
+    let ids: Vec<ConnId> = (1..=3).map(|number| joined_over_scion(&mut lone, number)).collect();
+    let plain = joined_over(&mut lone, 9, 1);
     // The third one only knows of it.
     let mut elsewhere = PathsInUse::default();
     elsewhere.add(host(7), &[sequence(7)]);
     let news = PexMessage { in_use: Some(elsewhere), ..PexMessage::default() };
     lone.extended(ids[2], Extension::Pex, &news.encode()).unwrap();
-    hear(&mut lone, ids[0], &using(&[1, 2]));
+    receive_paths(&mut lone, ids[0], &using(&[1, 2]));
     lone.pass(Duration::from_millis(1));
     let told = |lone: &mut Lone, id| {
         let message = lone.sent_extended(id, Extension::Pex.our_id()).pop();
@@ -127,7 +131,7 @@ fn what_peers_use_is_told_to_others_and_no_further() {
     // It is repeated as long as there is any, and then taken back.
     lone.pass(PEX_INTERVAL);
     assert_eq!(told(&mut lone, ids[1]), Some(expected));
-    hear(&mut lone, ids[0], &using(&[]));
+    receive_paths(&mut lone, ids[0], &using(&[]));
     lone.pass(PEX_INTERVAL);
     assert_eq!(told(&mut lone, ids[1]), Some(PathsInUse::default()));
     lone.pass(PEX_INTERVAL);
@@ -138,11 +142,11 @@ fn what_peers_use_is_told_to_others_and_no_further() {
 fn a_transfer_that_both_its_ends_tell_of_counts_once() {
     let content = Content::v1(16 * 1024, 200_000);
     let mut lone = Lone::leecher(&content);
-    let ids: Vec<ConnId> = (1..=2).map(|number| greeted_over_scion(&mut lone, number)).collect();
-    hear(&mut lone, ids[0], &using(&[1, 2]));
+    let ids: Vec<ConnId> = (1..=2).map(|number| joined_over_scion(&mut lone, number)).collect();
+    receive_paths(&mut lone, ids[0], &using(&[1, 2]));
     let there = PathsMessage { used: Some(vec![sequence(1).reversed()]), ..PathsMessage::default() };
-    hear(&mut lone, ids[1], &there);
-    assert_eq!(foreign(&lone), [(sequence(1), 1), (sequence(2), 1)]);
+    receive_paths(&mut lone, ids[1], &there);
+    assert_eq!(third_party_paths(&lone), [(sequence(1), 1), (sequence(2), 1)]);
     // By peer exchange and by a tracker: two more users, one of them told of twice, and a peer that speaks for itself.
     let mut told = PathsInUse::default();
     (1..=3).for_each(|number| told.add(host(number), &[sequence(2)]));
@@ -151,9 +155,9 @@ fn a_transfer_that_both_its_ends_tell_of_counts_once() {
     let mut told = PathsInUse::default();
     (3..=4).for_each(|number| told.add(host(number), &[sequence(2)]));
     lone.torrent.told_in_use(told, lone.now);
-    assert_eq!(foreign(&lone), [(sequence(1), 1), (sequence(2), 3)]);
+    assert_eq!(third_party_paths(&lone), [(sequence(1), 1), (sequence(2), 3)]);
     lone.now += IN_USE_COUNTS_FOR;
-    assert_eq!(foreign(&lone), [(sequence(1), 1), (sequence(2), 1)]);
+    assert_eq!(third_party_paths(&lone), [(sequence(1), 1), (sequence(2), 1)]);
 }
 
 #[test]
@@ -163,7 +167,7 @@ fn events_that_nobody_asks_for_are_bounded() {
     for round in 0..=PATH_EVENTS_MAX {
         let host = format!("10.{}.{}.1", round / 250, round % 250);
         let id = lone.join_over(1, &host, 1, None).unwrap();
-        hear(&mut lone, id, &PathsMessage { wish: Some(Some(WISH)), ..Default::default() });
+        receive_paths(&mut lone, id, &PathsMessage { wish: Some(Some(WISH)), ..Default::default() });
         lone.torrent.disconnected(id, lone.now);
     }
     assert_eq!(lone.torrent.wishes.events.len(), PATH_EVENTS_MAX);
@@ -173,8 +177,8 @@ fn events_that_nobody_asks_for_are_bounded() {
 fn who_speaks_of_paths_hears_of_a_piece_over_its_quickest_path_and_over_the_others_later() {
     let content = Content::v1(16 * 1024, 200_000);
     let mut lone = Lone::leecher(&content);
-    let far = greeted(&mut lone, 1, 1);
-    let near = greeted(&mut lone, 1, 2);
+    let far = joined_over(&mut lone, 1, 1);
+    let near = joined_over(&mut lone, 1, 2);
     let stranger = lone.join();
     for (id, millis) in [(far, 80), (near, 10)] {
         lone.torrent.set_path_rtt(id, Duration::from_millis(millis));
