@@ -19,7 +19,7 @@ use crate::config::{SessionConfig, SessionError};
 use crate::dht::{DhtNode, Surroundings};
 use crate::events::{Event, EventHub};
 use crate::limits::Line;
-use crate::net::admission::{Pace, Strangers};
+use crate::net::admission::{Pace, PendingHandshakes};
 use crate::net::leave::Leave;
 use crate::net::ports::Ports;
 use crate::net::scion::ScionNet;
@@ -76,8 +76,8 @@ pub(crate) struct Resources {
     pub up: Rc<Line>,
     /// Open connections, all contents; see [`Resources::take_connection`].
     connections: Cell<usize>,
-    /// Who has not said yet what it wants.
-    pub strangers: Strangers,
+    /// Accepted connections whose handshake has not come yet.
+    pub handshakes: PendingHandshakes,
     /// How fast connections are opened.
     pub pace: Pace,
     /// Speaks to trackers.
@@ -168,7 +168,7 @@ impl Resources {
             down: Line::new(config.limit_down, now),
             up: Line::new(config.limit_up, now),
             connections: Cell::new(0),
-            strangers: Strangers::default(),
+            handshakes: PendingHandshakes::default(),
             pace: Pace::new(now),
             trackers: Client::new(ClientConfig {
                 access: TrackerAccess { filter: Arc::clone(&config.filter), proxy: config.proxy.clone(), leave },

@@ -380,9 +380,9 @@ pub(crate) async fn serve(torrent: &TorrentHandle, handshaken: Handshaken) {
 /// Accepts peers until the session ends.
 pub(crate) async fn accept(contents: Rc<dyn Offers>, listener: Listener) {
     let resources = Rc::clone(contents.resources());
-    let mut strangers = JoinSet::new();
+    let mut handshakes = JoinSet::new();
     loop {
-        while strangers.try_join_next().is_some() {}
+        while handshakes.try_join_next().is_some() {}
         match listener.accept().await {
             Ok(stream) => {
                 if admit(&resources, stream.peer().endpoint).is_err() {
@@ -391,9 +391,9 @@ pub(crate) async fn accept(contents: Rc<dyn Offers>, listener: Listener) {
                 if let Some(net) = &resources.scion {
                     net.accepted(&stream);
                 }
-                let (number, host) = (resources.strangers.number(), Host::of(&stream.peer().endpoint));
-                let stranger = strangers.spawn_local(receive(Rc::clone(&contents), stream, number));
-                resources.strangers.enter(number, host, stranger);
+                let (number, host) = (resources.handshakes.number(), Host::of(&stream.peer().endpoint));
+                let task = handshakes.spawn_local(receive(Rc::clone(&contents), stream, number));
+                resources.handshakes.enter(number, host, task);
             }
             // The connection died in the queue, or we are out of descriptors: neither ends the listening.
             Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
@@ -404,7 +404,7 @@ pub(crate) async fn accept(contents: Rc<dyn Offers>, listener: Listener) {
 /// Hears what a stranger wants: if that is here, the content serves it. Until then its task may be ended for another stranger's sake.
 async fn receive(contents: Rc<dyn Offers>, stream: Stream, number: u64) {
     let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, answer_handshake(&*contents, stream)).await;
-    contents.resources().strangers.leave(number);
+    contents.resources().handshakes.leave(number);
     let Ok(Ok((torrent, greeted))) = hello else { return };
     let Greeted { stream, theirs, early, method } = greeted;
     let serving = torrent.clone();

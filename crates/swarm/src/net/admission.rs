@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 /// Accepted connections that have not said yet what they want.
 const HANDSHAKES_MAX: usize = 256;
 /// Of these, one host's: as many as dial at once where a whole network has one address.
-const STRANGERS_OF_HOST_MAX: usize = 32;
+const HANDSHAKES_OF_HOST_MAX: usize = 32;
 /// Connections of one content to one host: two peers with every path they may have, or a network of thirty behind one address. Of
 /// this machine there may be any number.
 pub(crate) const PLACES_OF_HOST_MAX: usize = 32;
@@ -29,32 +29,32 @@ const DIALS_BURST: u32 = 100;
 
 /// Accepted connections that have not said yet what they want.
 #[derive(Default)]
-pub(crate) struct Strangers {
+pub(crate) struct PendingHandshakes {
     /// The oldest first.
     all: RefCell<VecDeque<(u64, Host, AbortHandle)>>,
     next: Cell<u64>,
 }
 
-impl Strangers {
-    /// The number of the next stranger.
+impl PendingHandshakes {
+    /// A number for the next accepted connection.
     pub(crate) fn number(&self) -> u64 {
         let number = self.next.get();
         self.next.set(number.wrapping_add(1));
         number
     }
 
-    /// A stranger from `host` is at the door, whose task `task` ends; another one may have to go for it.
+    /// A connection from `host` was accepted, and is served by `task`; the task of another one may be ended to make room for it.
     pub(crate) fn enter(&self, number: u64, host: Host, task: AbortHandle) {
         let mut all = self.all.borrow_mut();
         all.push_back((number, host, task));
         let hosts: Vec<Host> = all.iter().map(|(_, host, _)| *host).collect();
-        let goes = who_goes(&hosts, host, HANDSHAKES_MAX, STRANGERS_OF_HOST_MAX);
+        let goes = who_goes(&hosts, host, HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX);
         if let Some((_, _, task)) = goes.and_then(|at| all.remove(at)) {
             task.abort();
         }
     }
 
-    /// It is none any more.
+    /// The connection said what it wants, or ended.
     pub(crate) fn leave(&self, number: u64) {
         self.all.borrow_mut().retain(|(other, ..)| *other != number);
     }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn goes(hosts: &[Host], host: Host) -> Option<usize> {
-        who_goes(hosts, host, HANDSHAKES_MAX, STRANGERS_OF_HOST_MAX)
+        who_goes(hosts, host, HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX)
     }
 
     fn host(number: u32) -> Host {
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_host_that_is_silent_many_times_loses_its_own_oldest() {
         let mut hosts = vec![host(7)];
-        hosts.extend([host(1); STRANGERS_OF_HOST_MAX]);
+        hosts.extend([host(1); HANDSHAKES_OF_HOST_MAX]);
         assert_eq!(goes(&hosts, host(1)), None);
         hosts.push(host(1));
         assert_eq!(goes(&hosts, host(1)), Some(1));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_of_many_hosts_make_room_for_one_more() {
+    fn handshakes_of_many_hosts_make_room_for_one_more() {
         let mut hosts: Vec<Host> = (0..HANDSHAKES_MAX as u32).map(|number| host(number / 8)).collect();
         assert_eq!(goes(&hosts, host(0)), None);
         hosts.push(host(20));
