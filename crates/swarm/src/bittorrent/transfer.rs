@@ -146,7 +146,7 @@ impl Transfer for TorrentHandle {
         match reply {
             Reply::Verified(verified) => state.verified(verified, now),
             Reply::Spilled(spilled) => state.spilled(spilled, now),
-            Reply::Warmed { conn, .. } => state.warmed(conn),
+            Reply::ReadAhead { conn, .. } => state.readahead_done(conn),
             Reply::Leaves { piece, hashes, .. } => {
                 state.core.leaves_ready(piece, &hashes);
                 state.pump(now);

@@ -14,7 +14,7 @@ pub(crate) struct ConnHandle {
     notify: Notify,
     close: RefCell<Option<String>>,
     closing: Cell<bool>,
-    warmed: Cell<bool>,
+    readahead_done: Cell<bool>,
     /// When payload moved last, either way, or when the connection began.
     moved: Cell<Instant>,
     /// Who is at its other end.
@@ -29,7 +29,7 @@ impl ConnHandle {
             notify: Notify::new(),
             close: RefCell::default(),
             closing: Cell::new(false),
-            warmed: Cell::new(false),
+            readahead_done: Cell::new(false),
             moved: Cell::new(now),
             host,
             stats: Cell::new(None),
@@ -65,14 +65,14 @@ impl ConnHandle {
     }
 
     /// What the connection is to send next was read from disk.
-    pub(crate) fn warm(&self) {
-        self.warmed.set(true);
+    pub(crate) fn readahead_done(&self) {
+        self.readahead_done.set(true);
         self.notify.notify_one();
     }
 
-    /// Whether [`ConnHandle::warm`] was called since this was asked last.
-    pub(crate) fn take_warmed(&self) -> bool {
-        self.warmed.take()
+    /// Whether [`ConnHandle::readahead_done`] was called since this was asked last.
+    pub(crate) fn take_readahead_done(&self) -> bool {
+        self.readahead_done.take()
     }
 
     /// Payload moved.

@@ -179,7 +179,7 @@ impl Transfer for Handle {
         match reply {
             Reply::Verified(verified) => state.verified(verified, now),
             Reply::Spilled(spilled) => state.spilled(spilled, now),
-            Reply::Warmed { .. } => state.warmed(),
+            Reply::ReadAhead { .. } => state.readahead_done(),
             Reply::Panicked { .. } => state.panicked(),
             Reply::Leaves { .. } | Reply::Reread { .. } | Reply::LayersKept { .. } | Reply::Advised { .. } => {}
         }

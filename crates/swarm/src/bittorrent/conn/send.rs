@@ -45,9 +45,9 @@ pub(super) struct Sending {
     /// The file that was last seen to be what was verified, and when.
     seal_looked_at: Option<(usize, Instant)>,
     /// The chunk that is being read from disk, to be sent.
-    warming: Option<Chunk>,
+    reading_ahead: Option<Chunk>,
     /// The chunk that was last found to be in memory.
-    warm: Option<Chunk>,
+    read_ahead: Option<Chunk>,
     /// For so many chunks more it is taken that what the peer asks for is not in memory.
     cold_chunks: u32,
     /// The last block that the kernel was told of.
@@ -74,8 +74,8 @@ impl Sending {
             corked: false,
             stuck_since: None,
             seal_looked_at: None,
-            warming: None,
-            warm: None,
+            reading_ahead: None,
+            read_ahead: None,
             cold_chunks: 0,
             advised: None,
         }
@@ -160,13 +160,13 @@ impl Sending {
         let mut torrent = torrent.borrow_mut();
         let range = torrent.core.peek_upload(channel.id)?;
         let chunk = (range.piece, range.begin / CHUNK_LEN);
-        if self.warming.is_some() {
-            if !channel.handle.take_warmed() {
+        if self.reading_ahead.is_some() {
+            if !channel.handle.take_readahead_done() {
                 return None;
             }
-            self.warm = self.warming.take();
+            self.read_ahead = self.reading_ahead.take();
         }
-        if self.warm != Some(chunk) {
+        if self.read_ahead != Some(chunk) {
             let storage = torrent.storage.clone()?;
             let geometry = &storage.info().geometry;
             let piece_begin = geometry.piece_offset(range.piece);
@@ -177,12 +177,12 @@ impl Sending {
             let len = chunk_end.min(end) - offset;
             let is_cached = readahead::is_cached(&storage, offset, len);
             if !is_cached {
-                self.warming = Some(chunk);
+                self.reading_ahead = Some(chunk);
                 self.cold_chunks = COLD_CHUNKS;
                 let (id, conn, storage) = (torrent.id, channel.id, Arc::clone(&storage));
                 torrent.resources().disk.run(id, move || {
                     readahead::read(&storage, offset, len, end);
-                    Reply::Warmed { content: id, conn }
+                    Reply::ReadAhead { content: id, conn }
                 });
             }
             self.cold_chunks = self.cold_chunks.saturating_sub(1);
@@ -192,7 +192,7 @@ impl Sending {
             if !is_cached {
                 return None;
             }
-            self.warm = Some(chunk);
+            self.read_ahead = Some(chunk);
         }
         torrent.core.next_upload(channel.id)
     }

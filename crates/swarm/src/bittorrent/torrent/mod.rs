@@ -440,10 +440,10 @@ impl TorrentDriver {
         goes.inspect(|handle| handle.close("it made room for another peer".to_owned())).is_some()
     }
 
-    /// A connection's task may go on sending.
-    pub(crate) fn warmed(&self, id: ConnId) {
+    /// What a connection is to send next was read from disk.
+    pub(crate) fn readahead_done(&self, id: ConnId) {
         if let Some(handle) = self.conns.get(&id) {
-            handle.warm();
+            handle.readahead_done();
         }
     }
 

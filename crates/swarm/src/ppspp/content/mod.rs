@@ -131,9 +131,9 @@ pub(crate) struct Content {
     conns: HashMap<PathAddress, Conn>,
     /// Chunks that leave when the disk has them, or the socket has room.
     held_back: VecDeque<Transmit<PathAddress>>,
-    is_warming: bool,
+    is_reading_ahead: bool,
     /// Where what a disk thread read last begins.
-    warmed_offset: Option<u64>,
+    readahead_offset: Option<u64>,
     is_socket_full: bool,
     scratch: Vec<u8>,
     deadlines: BTreeMap<u32, Instant>,
@@ -224,8 +224,8 @@ impl Content {
             resources,
             conns: HashMap::new(),
             held_back: VecDeque::new(),
-            is_warming: false,
-            warmed_offset: None,
+            is_reading_ahead: false,
+            readahead_offset: None,
             is_socket_full: false,
             scratch: Vec::new(),
             deadlines: BTreeMap::new(),

@@ -39,7 +39,7 @@ impl Content {
                 left.push_back(transmit);
             }
             let is_last = left.is_empty();
-            if !self.is_warming {
+            if !self.is_reading_ahead {
                 // What was held back goes first.
                 let late = std::mem::take(&mut self.held_back);
                 left = late.into_iter().chain(left).collect();
@@ -177,9 +177,9 @@ impl Content {
             self.scratch.reserve_exact(len as usize);
         }
         // What a disk thread could not read is found out here, once, instead of being asked for again and again.
-        let was_tried = !self.is_warming && self.warmed_offset == Some(offset);
+        let was_tried = !self.is_reading_ahead && self.readahead_offset == Some(offset);
         if !was_tried && !readahead::is_cached(&storage, offset, len) {
-            self.warm(storage, offset, len, total);
+            self.read_ahead(storage, offset, len, total);
             return Err(Unread::Cold);
         }
         self.scratch.resize(start + len as usize, 0);
@@ -213,22 +213,22 @@ impl Content {
     }
 
     /// Has a disk thread read what is to be sent.
-    fn warm(&mut self, storage: Arc<Storage>, offset: u64, len: u64, end: u64) {
-        if std::mem::replace(&mut self.is_warming, true) {
+    fn read_ahead(&mut self, storage: Arc<Storage>, offset: u64, len: u64, end: u64) {
+        if std::mem::replace(&mut self.is_reading_ahead, true) {
             return;
         }
-        self.warmed_offset = Some(offset);
+        self.readahead_offset = Some(offset);
         let content = self.id;
         let conn = anabranch_paths::ConnId(0);
         self.resources.disk.run(content, move || {
             readahead::read(&storage, offset, len, end);
-            Reply::Warmed { content, conn }
+            Reply::ReadAhead { content, conn }
         });
     }
 
     /// What was to be sent was read.
-    pub(crate) fn warmed(&mut self) {
-        self.is_warming = false;
+    pub(crate) fn readahead_done(&mut self) {
+        self.is_reading_ahead = false;
         self.pump(Instant::now());
     }
 }

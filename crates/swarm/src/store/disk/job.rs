@@ -42,7 +42,7 @@ pub(crate) enum Reply {
     /// A chunk was written ahead of time, or could not be.
     Spilled(Spilled),
     /// What a connection is to send next was read from disk.
-    Warmed {
+    ReadAhead {
         /// Whose content it is.
         content: ContentId,
         /// The connection that waits for it.
@@ -89,7 +89,7 @@ impl Reply {
         match self {
             Self::Verified(verified) => verified.content,
             Self::Spilled(spilled) => spilled.content,
-            Self::Warmed { content, .. }
+            Self::ReadAhead { content, .. }
             | Self::Advised { content }
             | Self::Leaves { content, .. }
             | Self::Reread { content, .. }

@@ -153,7 +153,7 @@ fn hold(disk: &Disk) -> Sender<()> {
     let (hold, held) = std::sync::mpsc::channel::<()>();
     disk.run(ID, move || {
         let _ = held.recv();
-        Reply::Warmed { content: ID, conn: CONN }
+        Reply::ReadAhead { content: ID, conn: CONN }
     });
     hold
 }
@@ -168,7 +168,7 @@ fn more_pieces_than_a_batch_holds_are_written_and_recorded() {
         let hold = hold(&disk);
         (0..pieces).for_each(|piece| disk.verify(scene.good_job(piece)));
         drop(hold);
-        assert!(matches!(scene.answer(), Reply::Warmed { .. }));
+        assert!(matches!(fixture.answer(), Reply::ReadAhead { .. }));
         for _ in 0..pieces {
             assert!(matches!(scene.verdict(), (_, Outcome::Good { digests }) if digests.is_empty()));
         }
