@@ -43,7 +43,7 @@ pub use show::{Show, ShownFile};
 pub use views::{STALL_MIN, View, Views};
 
 use crate::session::Handle;
-use respond::Shared;
+use respond::ServerState;
 use views::Book;
 
 /// Connections at once. A player has one or two, a browser six; each holds three chunks of a file, 384 KiB.
@@ -85,11 +85,11 @@ impl Server {
         let (show, shown) = watch::channel(None);
         let (running, ended) = oneshot::channel::<()>();
         let book = Book::default();
-        let shared = Shared { handle, show: shown, wanted: Mutex::default(), book: book.clone() };
+        let server = ServerState { handle, show: shown, wanted: Mutex::default(), book: book.clone() };
         std::thread::Builder::new().name("http".to_owned()).spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = serve(Arc::new(shared), listener) => {}
+                    () = serve(Arc::new(server), listener) => {}
                     // Nothing is ever sent: it ends with the server.
                     _ = ended => {}
                 }
@@ -118,7 +118,7 @@ impl Server {
 
 /// Answers for one content's files in a server that is somebody else's, who says who may ask.
 pub struct FileServer {
-    shared: Arc<Shared>,
+    server: Arc<ServerState>,
     show: Arc<Show>,
 }
 
@@ -127,19 +127,19 @@ impl FileServer {
     pub fn new(handle: Handle, show: Show) -> Self {
         let show = Arc::new(show);
         let (_, shown) = watch::channel(Some(Arc::clone(&show)));
-        let shared = Shared { handle, show: shown, wanted: Mutex::default(), book: Book::default() };
-        Self { shared: Arc::new(shared), show }
+        let server = ServerState { handle, show: shown, wanted: Mutex::default(), book: Book::default() };
+        Self { server: Arc::new(server), show }
     }
 
     /// Answers a GET or, with `is_head`, a HEAD for the file of this number; `None` where there is none. Must be called inside a tokio
     /// runtime.
     pub async fn answer(&self, number: u32, headers: &HeaderMap, is_head: bool) -> Option<Response<Answer>> {
         let file = self.show.files.iter().find(|file| file.number == number)?;
-        Some(respond::file(&self.shared, &self.show, file, headers, is_head).await)
+        Some(respond::file(&self.server, &self.show, file, headers, is_head).await)
     }
 }
 
-async fn serve(shared: Arc<Shared>, listener: TcpListener) {
+async fn serve(server: Arc<ServerState>, listener: TcpListener) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
@@ -148,14 +148,14 @@ async fn serve(shared: Arc<Shared>, listener: TcpListener) {
             Some(_) = connections.join_next() => {}
             (place, accepted) = accepted => match accepted {
                 Ok((stream, _)) => {
-                    let shared = Arc::clone(&shared);
+                    let server = Arc::clone(&server);
                     connections.spawn(async move {
                         let _place = place;
                         // Where it cannot be had, bytes come a little later.
                         let _ = stream.set_nodelay(true);
                         let answer = service_fn(move |request| {
-                            let shared = Arc::clone(&shared);
-                            async move { Ok::<_, Infallible>(respond::respond(&shared, &request).await) }
+                            let server = Arc::clone(&server);
+                            async move { Ok::<_, Infallible>(respond::respond(&server, &request).await) }
                         });
                         let mut builder = hyper::server::conn::http1::Builder::new();
                         builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);

@@ -39,22 +39,22 @@ const POLICY: [(HeaderName, &str); 3] = [
 
 type Reply = Response<Answer>;
 
-/// What connections share.
-pub(super) struct Shared {
+/// What the connections of a server share.
+pub(super) struct ServerState {
     pub handle: Handle,
     pub show: watch::Receiver<Option<Arc<Show>>>,
     pub wanted: Mutex<BTreeSet<usize>>,
     pub book: Book,
 }
 
-pub(super) async fn respond(shared: &Arc<Shared>, request: &Request<Incoming>) -> Reply {
-    let mut reply = answer(shared, request).await;
+pub(super) async fn respond(server: &Arc<ServerState>, request: &Request<Incoming>) -> Reply {
+    let mut reply = answer(server, request).await;
     let headers = reply.headers_mut();
     headers.extend(POLICY.map(|(name, value)| (name, HeaderValue::from_static(value))));
     reply
 }
 
-async fn answer(shared: &Arc<Shared>, request: &Request<Incoming>) -> Reply {
+async fn answer(server: &Arc<ServerState>, request: &Request<Incoming>) -> Reply {
     if !is_meant_for_an_address(request.uri(), request.headers()) {
         return text(StatusCode::MISDIRECTED_REQUEST, MISDIRECTED);
     }
@@ -64,7 +64,7 @@ async fn answer(shared: &Arc<Shared>, request: &Request<Incoming>) -> Reply {
         reply.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return reply;
     }
-    let mut shown = shared.show.clone();
+    let mut shown = server.show.clone();
     let known = shown.wait_for(Option::is_some).await;
     let Some(show) = known.ok().and_then(|show| show.clone()) else { return over() };
     let path = request.uri().path();
@@ -84,28 +84,34 @@ async fn answer(shared: &Arc<Shared>, request: &Request<Incoming>) -> Reply {
             let Some(file) = file else {
                 return text(StatusCode::NOT_FOUND, "there is no such file: / lists those there are\n");
             };
-            self::file(shared, &show, file, request.headers(), is_head).await
+            self::file(server, &show, file, request.headers(), is_head).await
         }
     }
 }
 
 /// Answers for one file, with what a browser may do with it.
 pub(super) async fn file(
-    shared: &Arc<Shared>,
+    server: &Arc<ServerState>,
     show: &Show,
     file: &ShownFile,
     headers: &HeaderMap,
     is_head: bool,
 ) -> Reply {
     let mut reply = match show.is_live {
-        true => live(shared, show, file, is_head),
-        false => of_file(shared, show, file, headers, is_head).await,
+        true => live(server, show, file, is_head),
+        false => of_file(server, show, file, headers, is_head).await,
     };
     reply.headers_mut().extend(POLICY.map(|(name, value)| (name, HeaderValue::from_static(value))));
     reply
 }
 
-async fn of_file(shared: &Arc<Shared>, show: &Show, file: &ShownFile, headers: &HeaderMap, is_head: bool) -> Reply {
+async fn of_file(
+    server: &Arc<ServerState>,
+    show: &Show,
+    file: &ShownFile,
+    headers: &HeaderMap,
+    is_head: bool,
+) -> Reply {
     // The same bytes for ever: the content's hash vouches for them. So it is a strong validator (RFC 9110, section 8.8.1).
     let tag = format!("\"{}-{}\"", show.hash, file.index);
     let mut reply = Response::builder()
@@ -152,10 +158,10 @@ async fn of_file(shared: &Arc<Shared>, show: &Show, file: &ShownFile, headers: &
     if is_head || length == 0 {
         return built(reply, Answer::whole(Bytes::new()));
     }
-    if !want(shared, show, file.index).await {
+    if !want(server, show, file.index).await {
         return over();
     }
-    let reader = match shared.handle.reader(show.id, file.index).await {
+    let reader = match server.handle.reader(show.id, file.index).await {
         Ok(reader) => reader,
         Err(error @ ReadError::TooMany) => return text(StatusCode::SERVICE_UNAVAILABLE, &format!("{error}\n")),
         Err(_) => return over(),
@@ -164,12 +170,12 @@ async fn of_file(shared: &Arc<Shared>, show: &Show, file: &ShownFile, headers: &
         Part::File(range) => Some(range.start),
         Part::Text(_) => None,
     });
-    let viewing = shared.book.open(file.index, first.unwrap_or(0), Instant::now());
+    let viewing = server.book.open(file.index, first.unwrap_or(0), Instant::now());
     built(reply, Answer::parts(parts, reader, viewing))
 }
 
 /// A live stream: no length, no ranges, and nothing to keep.
-fn live(shared: &Arc<Shared>, show: &Show, file: &ShownFile, is_head: bool) -> Reply {
+fn live(server: &Arc<ServerState>, show: &Show, file: &ShownFile, is_head: bool) -> Reply {
     let reply = Response::builder()
         .header(header::ACCEPT_RANGES, "none")
         .header(header::CACHE_CONTROL, "no-store")
@@ -178,13 +184,13 @@ fn live(shared: &Arc<Shared>, show: &Show, file: &ShownFile, is_head: bool) -> R
     if is_head {
         return built(reply, Answer::whole(Bytes::new()));
     }
-    let viewing = shared.book.open(file.index, 0, Instant::now());
-    built(reply, Answer::live(shared.handle.live_player(show.id), viewing))
+    let viewing = server.book.open(file.index, 0, Instant::now());
+    built(reply, Answer::live(server.handle.live_player(show.id), viewing))
 }
 
 /// Has a file fetched that was not wanted so far. Answers whether it is.
-async fn want(shared: &Arc<Shared>, show: &Show, index: usize) -> bool {
-    let mut wanted = shared.wanted.lock().await;
+async fn want(server: &Arc<ServerState>, show: &Show, index: usize) -> bool {
+    let mut wanted = server.wanted.lock().await;
     wanted.extend(&show.wanted);
     if wanted.contains(&index) {
         return true;
@@ -194,7 +200,7 @@ async fn want(shared: &Arc<Shared>, show: &Show, index: usize) -> bool {
     loop {
         let these = all.clone();
         let choose = move |index: usize, _: &_| if these.contains(&index) { Priority::NORMAL } else { Priority::SKIP };
-        match shared.handle.set_files(show.id, Box::new(choose)).await {
+        match server.handle.set_files(show.id, Box::new(choose)).await {
             // What is only shared is all there, and of PPSPP everything is fetched.
             Ok(()) | Err(ControlError::OnlyShared(_) | ControlError::NotWithPpspp(_)) => break,
             Err(ControlError::NotOpen(_) | ControlError::Busy(..)) => tokio::time::sleep(OPEN_POLL).await,

@@ -9,7 +9,7 @@ use anabranch_bittorrent::reach::Reach;
 use anabranch_bittorrent::tracker::{Scheme, TrackerUrl, UrlError};
 
 use super::error::Cause;
-use super::{Client, HTTP_TIMEOUT, Shared, http};
+use super::{Client, ClientInner, HTTP_TIMEOUT, http};
 
 /// What is at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Client {
     }
 }
 
-impl Shared {
+impl ClientInner {
     async fn download(
         &self,
         url: &TrackerUrl,

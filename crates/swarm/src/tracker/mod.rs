@@ -102,9 +102,9 @@ pub enum NamedBy {
 
 /// Announces and scrapes. Cheap to clone; clones share everything. Needs a tokio runtime with I/O and time.
 #[derive(Clone)]
-pub struct Client(Arc<Shared>);
+pub struct Client(Arc<ClientInner>);
 
-struct Shared {
+struct ClientInner {
     config: ClientConfig,
     platform_tls: OnceLock<Option<Arc<rustls::ClientConfig>>>,
     lookups: Semaphore,
@@ -118,7 +118,7 @@ struct Shared {
 impl Client {
     /// Does nothing yet.
     pub fn new(config: ClientConfig) -> Client {
-        Client(Arc::new(Shared {
+        Client(Arc::new(ClientInner {
             config,
             platform_tls: OnceLock::new(),
             lookups: Semaphore::new(LOOKUPS_MAX),
@@ -173,7 +173,7 @@ impl Client {
     }
 }
 
-impl Shared {
+impl ClientInner {
     async fn announce(&self, by: NamedBy, url: &TrackerUrl, request: &AnnounceRequest) -> Result<AnnounceReply, Cause> {
         let (mut addrs, _permit) = self.begin(url).await?;
         if self.config.access.proxy.is_some() {

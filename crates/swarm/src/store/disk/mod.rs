@@ -23,36 +23,36 @@ pub(crate) use replies::Replies;
 use crate::events::ContentId;
 use crate::store::spill;
 use replies::Mailbox;
-use threads::{Shared, Task};
+use threads::{JobQueue, Task};
 
 /// Threads that write past the page cache: while one prepares its next write, the device has the other's.
 const WRITERS: usize = 2;
 
 /// The disk threads.
 pub(crate) struct Disk {
-    shared: Arc<Shared>,
+    jobs: Arc<JobQueue>,
 }
 
 impl Disk {
     /// Starts `threads` of them, one at least, and the writers; answers come out of [`Replies`].
     pub(crate) fn new(threads: usize) -> std::io::Result<(Self, Replies)> {
         let replies = Arc::<Mailbox>::default();
-        let disk = Self { shared: Arc::new(Shared::new(Arc::clone(&replies))) };
+        let disk = Self { jobs: Arc::new(JobQueue::new(Arc::clone(&replies))) };
         for index in 0..threads.max(1) {
-            let shared = Arc::clone(&disk.shared);
+            let jobs = Arc::clone(&disk.jobs);
             // Where one cannot be had, those before it end with the disk.
-            std::thread::Builder::new().name(format!("disk-{index}")).spawn(move || shared.run())?;
+            std::thread::Builder::new().name(format!("disk-{index}")).spawn(move || jobs.run())?;
         }
         for index in 0..WRITERS {
-            let shared = Arc::clone(&disk.shared);
-            std::thread::Builder::new().name(format!("writer-{index}")).spawn(move || shared.run_writer())?;
+            let jobs = Arc::clone(&disk.jobs);
+            std::thread::Builder::new().name(format!("writer-{index}")).spawn(move || jobs.run_writer())?;
         }
         Ok((disk, Replies::new(replies)))
     }
 
     /// Queues a piece. What queues is bounded by the buffers that pieces are made of.
     pub(crate) fn verify(&self, job: VerifyJob) {
-        self.shared.queue_piece(job);
+        self.jobs.queue_piece(job);
     }
 
     /// Queues a chunk that is to be written ahead of time.
@@ -67,14 +67,14 @@ impl Disk {
 
     /// Does `work` for a content on a disk thread, and answers with what comes of it.
     pub(crate) fn run(&self, content: ContentId, work: impl FnOnce() -> Reply + Send + 'static) {
-        self.shared.queue_task(Task { content, work: Box::new(work) });
+        self.jobs.queue_task(Task { content, work: Box::new(work) });
     }
 }
 
 impl Drop for Disk {
     /// The threads finish what is queued, and end. They are not waited for: a disk may hang for minutes.
     fn drop(&mut self) {
-        self.shared.close();
+        self.jobs.close();
     }
 }
 

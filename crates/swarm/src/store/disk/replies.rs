@@ -22,13 +22,13 @@ pub(super) const REPLIES_MAX: usize = 256;
 /// Where answers wait.
 #[derive(Default)]
 pub(super) struct Mailbox {
-    state: Mutex<State>,
+    state: Mutex<Waiting>,
     room: Condvar,
     arrived: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct Waiting {
     waiting: VecDeque<Reply>,
     /// Threads that wait for room.
     held_up: usize,
@@ -68,7 +68,7 @@ impl Mailbox {
         self.arrived.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
         // Nothing under this lock can leave the state half-changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -31,7 +31,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 const PIECE_LENGTH: u32 = 64 * 1024;
 
 /// A content that is here, and a place to put it.
-struct Scene {
+struct Fixture {
     source: Storage,
     resume: Arc<ResumeStore>,
     buffers: PieceBuffers,
@@ -41,7 +41,7 @@ struct Scene {
     dir: tempfile::TempDir,
 }
 
-impl Scene {
+impl Fixture {
     fn new(files: &[(&str, usize)], version: Version, piece_length: u32) -> (Self, Disk) {
         let dir = tempfile::tempdir().unwrap();
         let have = dir.path().join("have");
@@ -164,46 +164,46 @@ fn more_pieces_than_a_batch_holds_are_written_and_recorded() {
         // The last one is short.
         let pieces = BATCH_MAX as u32 * 2 + 3;
         let len = (pieces as usize - 1) * PIECE_LENGTH as usize + 17;
-        let (mut scene, disk) = Scene::new(&[("data", len)], version, PIECE_LENGTH);
+        let (mut fixture, disk) = Fixture::new(&[("data", len)], version, PIECE_LENGTH);
         let hold = hold(&disk);
-        (0..pieces).for_each(|piece| disk.verify(scene.good_job(piece)));
+        (0..pieces).for_each(|piece| disk.verify(fixture.good_job(piece)));
         drop(hold);
         assert!(matches!(fixture.answer(), Reply::ReadAhead { .. }));
         for _ in 0..pieces {
-            assert!(matches!(scene.verdict(), (_, Outcome::Good { digests }) if digests.is_empty()));
+            assert!(matches!(fixture.verdict(), (_, Outcome::Good { digests }) if digests.is_empty()));
         }
-        scene.assert_written(0..pieces);
-        scene.assert_recorded(&(0..pieces).collect::<Vec<_>>());
-        assert_eq!(scene.pools.used_bytes(), 0, "their buffers are free again");
+        fixture.assert_written(0..pieces);
+        fixture.assert_recorded(&(0..pieces).collect::<Vec<_>>());
+        assert_eq!(fixture.pools.used_bytes(), 0, "their buffers are free again");
     }
 }
 
 #[test]
 fn a_bad_piece_is_told_from_its_good_fellows_and_not_written() {
     for version in [Version::V1, Version::V2] {
-        let (mut scene, disk) = Scene::new(&[("data", 3 * PIECE_LENGTH as usize)], version, PIECE_LENGTH);
+        let (mut fixture, disk) = Fixture::new(&[("data", 3 * PIECE_LENGTH as usize)], version, PIECE_LENGTH);
         let hold = hold(&disk);
-        let mut lie = scene.bytes(1);
+        let mut lie = fixture.bytes(1);
         // The first two blocks are alike, the last is as it should be.
         let (first, rest) = lie.split_at_mut(BLOCK_LEN as usize);
         rest[..BLOCK_LEN as usize].copy_from_slice(first);
-        let mut jobs = [scene.good_job(0), scene.job(1, &lie), scene.good_job(2)];
+        let mut jobs = [fixture.good_job(0), fixture.job(1, &lie), fixture.good_job(2)];
         jobs[2].digests = true;
         jobs.into_iter().for_each(|job| disk.verify(job));
         drop(hold);
-        scene.answer();
-        assert!(matches!(scene.verdict(), (0, Outcome::Good { .. })));
-        let (1, Outcome::Bad { digests: bad }) = scene.verdict() else { panic!("it is bad") };
+        fixture.answer();
+        assert!(matches!(fixture.verdict(), (0, Outcome::Good { .. })));
+        let (1, Outcome::Bad { digests: bad }) = fixture.verdict() else { panic!("it is bad") };
         assert!(bad.len() == 4 && bad[0] == bad[1] && bad[1] != bad[2] && bad[2] != bad[3], "{bad:?}");
-        assert!(matches!(scene.verdict(), (2, Outcome::Good { digests }) if digests.len() == 4));
-        scene.assert_recorded(&[0, 2]);
+        assert!(matches!(fixture.verdict(), (2, Outcome::Good { digests }) if digests.len() == 4));
+        fixture.assert_recorded(&[0, 2]);
         // Fetched again, the block that was right before has the digest that it had.
-        let mut again = scene.good_job(1);
+        let mut again = fixture.good_job(1);
         again.digests = true;
         disk.verify(again);
-        let (1, Outcome::Good { digests: good }) = scene.verdict() else { panic!("it is good") };
+        let (1, Outcome::Good { digests: good }) = fixture.verdict() else { panic!("it is good") };
         assert!(good[0] == bad[0] && good[1] != bad[1] && good[2..] == bad[2..], "{good:?} {bad:?}");
-        scene.assert_recorded(&[0, 1, 2]);
+        fixture.assert_recorded(&[0, 1, 2]);
     }
 }
 
@@ -211,66 +211,66 @@ fn a_bad_piece_is_told_from_its_good_fellows_and_not_written() {
 fn what_was_spilled_is_read_back() {
     for version in [Version::V1, Version::V2] {
         let piece_length = 2 * CHUNK_LEN;
-        let (mut scene, disk) = Scene::new(&[("data", 2 * piece_length as usize)], version, piece_length);
+        let (mut fixture, disk) = Fixture::new(&[("data", 2 * piece_length as usize)], version, piece_length);
         let blocks = piece_length / BLOCK_LEN;
         for (piece, good) in [(0, true), (1, false)] {
-            let mut bytes = scene.bytes(piece);
+            let mut bytes = fixture.bytes(piece);
             bytes[0] ^= u8::from(!good);
             // All of the first chunk and two blocks of the second go to disk, then the rest comes.
-            scene.receive(piece, 0..blocks / 2, &bytes);
-            scene.receive(piece, blocks / 2 + 1..blocks / 2 + 3, &bytes);
-            let mut spills = scene.buffers.spill();
-            spills.extend(scene.buffers.spill());
+            fixture.receive(piece, 0..blocks / 2, &bytes);
+            fixture.receive(piece, blocks / 2 + 1..blocks / 2 + 3, &bytes);
+            let mut spills = fixture.buffers.spill();
+            spills.extend(fixture.buffers.spill());
             assert_eq!(spills.len(), 2);
             for spill in spills {
-                disk.spill(SpillJob { content: ID, spill, resume: Arc::clone(&scene.resume) });
-                let Reply::Spilled(Spilled { failed: None, piece: spilled, .. }) = scene.answer() else { panic!() };
-                scene.buffers.spilled(spilled);
+                disk.spill(SpillJob { content: ID, spill, resume: Arc::clone(&fixture.resume) });
+                let Reply::Spilled(Spilled { failed: None, piece: spilled, .. }) = fixture.answer() else { panic!() };
+                fixture.buffers.spilled(spilled);
             }
-            scene.receive(piece, blocks / 2..blocks / 2 + 1, &bytes);
-            scene.receive(piece, blocks / 2 + 3..blocks, &bytes);
-            let job = scene.taken(piece);
+            fixture.receive(piece, blocks / 2..blocks / 2 + 1, &bytes);
+            fixture.receive(piece, blocks / 2 + 3..blocks, &bytes);
+            let job = fixture.taken(piece);
             assert_eq!((job.whole.chunks[0].is_some(), job.whole.on_disk.len() as u32), (false, blocks / 2 + 2));
             disk.verify(job);
-            match scene.verdict().1 {
+            match fixture.verdict().1 {
                 Outcome::Good { .. } => assert!(good),
                 Outcome::Bad { digests } => assert!(!good && digests.len() as u32 == blocks),
                 Outcome::Failed { error, .. } => panic!("{error}"),
             }
         }
-        scene.assert_written(0..1);
-        scene.assert_recorded(&[0]);
+        fixture.assert_written(0..1);
+        fixture.assert_recorded(&[0]);
     }
 }
 
 #[test]
 fn padding_counts_as_zeros_and_is_not_written() {
     let files = [("a", PIECE_LENGTH as usize + 100), ("b", BLOCK_LEN as usize + 1)];
-    let (mut scene, disk) = Scene::new(&files, Version::Hybrid, PIECE_LENGTH);
-    let geometry = scene.info().geometry.clone();
+    let (mut fixture, disk) = Fixture::new(&files, Version::Hybrid, PIECE_LENGTH);
+    let geometry = fixture.info().geometry.clone();
     assert_eq!((geometry.data_len(1), geometry.piece_len(1)), (100, PIECE_LENGTH));
     for piece in 0..3 {
-        disk.verify(scene.good_job(piece));
-        assert!(matches!(scene.verdict().1, Outcome::Good { .. }), "piece {piece}");
+        disk.verify(fixture.good_job(piece));
+        assert!(matches!(fixture.verdict().1, Outcome::Good { .. }), "piece {piece}");
     }
-    let a = std::fs::metadata(scene.dir.path().join("out/content/a")).unwrap();
+    let a = std::fs::metadata(fixture.dir.path().join("out/content/a")).unwrap();
     assert_eq!(a.len(), u64::from(PIECE_LENGTH) + 100);
-    scene.assert_recorded(&[0, 1, 2]);
+    fixture.assert_recorded(&[0, 1, 2]);
 }
 
 #[test]
 fn what_storage_refuses_comes_back_whole() {
-    let (mut scene, disk) = Scene::new(&[("data", PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
-    let in_the_way = scene.dir.path().join("out/content/data");
+    let (mut fixture, disk) = Fixture::new(&[("data", PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
+    let in_the_way = fixture.dir.path().join("out/content/data");
     std::fs::create_dir_all(&in_the_way).unwrap();
-    disk.verify(scene.good_job(0));
-    let (0, Outcome::Failed { error, job }) = scene.verdict() else { panic!("there is a folder in its place") };
+    disk.verify(fixture.good_job(0));
+    let (0, Outcome::Failed { error, job }) = fixture.verdict() else { panic!("there is a folder in its place") };
     assert_ne!(error.kind, ErrorKind::Other, "{error}");
-    scene.assert_recorded(&[]);
+    fixture.assert_recorded(&[]);
     std::fs::remove_dir(&in_the_way).unwrap();
     disk.verify(*job);
-    assert!(matches!(scene.verdict(), (0, Outcome::Good { .. })));
-    scene.assert_written(0..1);
+    assert!(matches!(fixture.verdict(), (0, Outcome::Good { .. })));
+    fixture.assert_written(0..1);
 }
 
 /// Past the page cache where the file system can, by threads of their own; as large pieces elsewhere.
@@ -278,16 +278,16 @@ fn what_storage_refuses_comes_back_whole() {
 fn what_nobody_asks_for_is_written_and_recorded_before_the_threads_end() {
     let (piece_length, pieces) = (4 * CHUNK_LEN, 6);
     // One byte more in the last piece: its tail is no whole block.
-    let (mut scene, disk) = Scene::new(&[("data", 5 * piece_length as usize + 1)], Version::V1, piece_length);
-    assert_eq!(scene.info().geometry.piece_count(), pieces);
+    let (mut fixture, disk) = Fixture::new(&[("data", 5 * piece_length as usize + 1)], Version::V1, piece_length);
+    assert_eq!(fixture.info().geometry.piece_count(), pieces);
     for piece in 0..pieces {
-        let mut job = scene.good_job(piece);
+        let mut job = fixture.good_job(piece);
         job.read_soon = piece % 3 == 0;
         disk.verify(job);
     }
     drop(disk);
     let mut good: Vec<u32> = (0..pieces)
-        .map(|_| scene.verdict())
+        .map(|_| fixture.verdict())
         .map(|(piece, outcome)| {
             assert!(matches!(outcome, Outcome::Good { .. }));
             piece
@@ -295,70 +295,70 @@ fn what_nobody_asks_for_is_written_and_recorded_before_the_threads_end() {
         .collect();
     good.sort_unstable();
     assert_eq!(good, (0..pieces).collect::<Vec<_>>());
-    scene.assert_recorded(&good);
-    scene.assert_written(0..pieces);
-    assert_eq!(scene.pools.used_bytes(), 0, "their buffers are free again");
+    fixture.assert_recorded(&good);
+    fixture.assert_written(0..pieces);
+    assert_eq!(fixture.pools.used_bytes(), 0, "their buffers are free again");
 }
 
 #[test]
 fn what_storage_refuses_to_a_writer_comes_back_whole_too() {
     let piece_length = 4 * CHUNK_LEN;
-    let (mut scene, disk) = Scene::new(&[("data", 2 * piece_length as usize)], Version::V1, piece_length);
-    disk.verify(scene.good_job(0));
-    assert!(matches!(scene.verdict(), (0, Outcome::Good { .. })));
-    let place = scene.resume.storage().file_path(0);
+    let (mut fixture, disk) = Fixture::new(&[("data", 2 * piece_length as usize)], Version::V1, piece_length);
+    disk.verify(fixture.good_job(0));
+    assert!(matches!(fixture.verdict(), (0, Outcome::Good { .. })));
+    let place = fixture.resume.storage().file_path(0);
     let away = place.with_extension("away");
     std::fs::rename(&place, &away).unwrap();
     std::fs::copy(&away, &place).unwrap();
     std::fs::remove_file(&away).unwrap();
-    disk.verify(scene.good_job(1));
-    let (1, Outcome::Failed { error, job }) = scene.verdict() else { panic!("it is deleted") };
+    disk.verify(fixture.good_job(1));
+    let (1, Outcome::Failed { error, job }) = fixture.verdict() else { panic!("it is deleted") };
     assert_eq!(error.kind, ErrorKind::Vanished);
     disk.verify(*job);
-    assert!(matches!(scene.verdict(), (1, Outcome::Good { .. })));
-    scene.assert_written(0..2);
+    assert!(matches!(fixture.verdict(), (1, Outcome::Good { .. })));
+    fixture.assert_written(0..2);
 }
 
 #[test]
 fn a_panic_is_told_to_the_content_and_its_thread_goes_on() {
-    let (mut scene, disk) = Scene::new(&[("data", 3 * PIECE_LENGTH as usize)], Version::V2, PIECE_LENGTH);
+    let (mut fixture, disk) = Fixture::new(&[("data", 3 * PIECE_LENGTH as usize)], Version::V2, PIECE_LENGTH);
     disk.run(ID, || panic!("a task that panics, as this test wants"));
-    assert!(matches!(scene.answer(), Reply::Panicked { content: ID }));
+    assert!(matches!(fixture.answer(), Reply::Panicked { content: ID }));
     // A tree of one leaf over four blocks contradicts itself.
-    let mut absurd = scene.good_job(0);
+    let mut absurd = fixture.good_job(0);
     absurd.expected.merkle = absurd.expected.merkle.map(|(root, _)| (root, 0));
     disk.verify(absurd);
-    assert!(matches!(scene.answer(), Reply::Panicked { content: ID }));
-    assert_eq!(scene.pools.used_bytes(), 0, "its buffers are free again");
-    disk.verify(scene.good_job(1));
-    assert!(matches!(scene.verdict(), (1, Outcome::Good { .. })));
+    assert!(matches!(fixture.answer(), Reply::Panicked { content: ID }));
+    assert_eq!(fixture.pools.used_bytes(), 0, "its buffers are free again");
+    disk.verify(fixture.good_job(1));
+    assert!(matches!(fixture.verdict(), (1, Outcome::Good { .. })));
 }
 
 #[test]
 fn pieces_do_not_wait_behind_all_tasks() {
-    let (mut scene, disk) = Scene::new(&[("data", PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
+    let (mut fixture, disk) = Fixture::new(&[("data", PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
     let hold = hold(&disk);
     for _ in 0..10 {
         disk.run(ID, || Reply::Leaves { content: ID, piece: 0, hashes: Vec::new() });
     }
-    disk.verify(scene.good_job(0));
+    disk.verify(fixture.good_job(0));
     drop(hold);
-    scene.answer();
-    let order: Vec<Reply> = (0..11).map(|_| scene.answer()).collect();
+    fixture.answer();
+    let order: Vec<Reply> = (0..11).map(|_| fixture.answer()).collect();
     let at = order.iter().position(|reply| matches!(reply, Reply::Verified(_)));
     assert!(at.is_some_and(|at| at <= 1), "{at:?}");
 }
 
 #[test]
 fn what_is_queued_is_finished_before_the_threads_end() {
-    let (mut scene, disk) = Scene::new(&[("data", 40 * PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
+    let (mut fixture, disk) = Fixture::new(&[("data", 40 * PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
     let hold = hold(&disk);
-    (0..40).for_each(|piece| disk.verify(scene.good_job(piece)));
+    (0..40).for_each(|piece| disk.verify(fixture.good_job(piece)));
     drop(hold);
     drop(disk);
-    scene.answer();
-    (0..40).for_each(|_| drop(scene.verdict()));
-    scene.assert_recorded(&(0..40).collect::<Vec<_>>());
+    fixture.answer();
+    (0..40).for_each(|_| drop(fixture.verdict()));
+    fixture.assert_recorded(&(0..40).collect::<Vec<_>>());
 }
 
 /// Queues so many tasks; each counts.
@@ -384,9 +384,9 @@ fn wait_until_done(done: &AtomicUsize, tasks: usize) {
 
 #[test]
 fn answers_that_nobody_takes_hold_up_the_threads_and_nobody_else() {
-    let (mut scene, _) = Scene::new(&[("data", 1)], Version::V1, PIECE_LENGTH);
+    let (mut fixture, _) = Fixture::new(&[("data", 1)], Version::V1, PIECE_LENGTH);
     let (disk, replies) = Disk::new(3).unwrap();
-    scene.replies = replies;
+    fixture.replies = replies;
     let tasks = REPLIES_MAX + 50;
     let done = count_tasks(&disk, tasks);
     wait_until_done(&done, REPLIES_MAX + 3);
@@ -394,11 +394,11 @@ fn answers_that_nobody_takes_hold_up_the_threads_and_nobody_else() {
     let more = count_tasks(&disk, 50);
     assert_eq!((done.load(Ordering::Relaxed), more.load(Ordering::Relaxed)), (REPLIES_MAX + 3, 0));
     for _ in 0..tasks + 50 {
-        assert!(matches!(scene.answer(), Reply::LayersKept { .. }));
+        assert!(matches!(fixture.answer(), Reply::LayersKept { .. }));
     }
     assert_eq!((done.load(Ordering::Relaxed), more.load(Ordering::Relaxed)), (tasks, 50));
     drop(disk);
-    assert!(scene.runtime.block_on(scene.replies.next()).is_none());
+    assert!(fixture.runtime.block_on(fixture.replies.next()).is_none());
 }
 
 #[test]

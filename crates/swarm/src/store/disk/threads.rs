@@ -50,7 +50,7 @@ struct Queue {
 }
 
 /// What the threads and those who hand jobs in share.
-pub(super) struct Shared {
+pub(super) struct JobQueue {
     queue: Mutex<Queue>,
     wake: Condvar,
     wake_writer: Condvar,
@@ -58,7 +58,7 @@ pub(super) struct Shared {
     pub(super) replies: Arc<Mailbox>,
 }
 
-impl Shared {
+impl JobQueue {
     pub(super) fn new(replies: Arc<Mailbox>) -> Self {
         let (wake, wake_writer) = (Condvar::new(), Condvar::new());
         Self { queue: Mutex::default(), wake, wake_writer, digest_key: RandomState::new(), replies }
@@ -254,7 +254,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for JobQueue {
     /// The last thread ended.
     fn drop(&mut self) {
         self.replies.end();
