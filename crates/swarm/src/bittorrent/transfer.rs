@@ -19,15 +19,15 @@ use crate::store::disk::Reply;
 use crate::store::readers::Readable;
 use crate::store::watch::Watched;
 use crate::transfer::files::{Files, Others};
-use crate::transfer::{ControlError, FilePriorities, PathProgress, Progress, Sources, Stage, Task, Transfer, Work};
+use crate::transfer::{ControlError, FilePriorities, Lifecycle, PathProgress, Progress, Sources, Task, Transfer, Work};
 
 impl Transfer for TorrentHandle {
-    fn stage(&self) -> Stage {
+    fn lifecycle(&self) -> Lifecycle {
         let state = self.borrow();
         match (state.is_leaving, state.stopping) {
-            (true, _) => Stage::Leaving,
-            (false, true) => Stage::Failed,
-            (false, false) => Stage::AtWork,
+            (true, _) => Lifecycle::Leaving,
+            (false, true) => Lifecycle::Failed,
+            (false, false) => Lifecycle::AtWork,
         }
     }
 

@@ -24,7 +24,7 @@ use crate::transfer::PathProgress;
 use crate::transfer::Sources;
 use crate::transfer::files::{Files, Others};
 use crate::transfer::live::LiveTransfer;
-use crate::transfer::{ControlError, FilePriorities, Progress, Stage, Task, Transfer, Work};
+use crate::transfer::{ControlError, FilePriorities, Lifecycle, Progress, Task, Transfer, Work};
 
 impl LiveTransfer for Handle {
     fn window(&self) -> Rc<RefCell<LiveWindow>> {
@@ -66,12 +66,12 @@ impl LiveTransfer for Handle {
 }
 
 impl Transfer for Handle {
-    fn stage(&self) -> Stage {
+    fn lifecycle(&self) -> Lifecycle {
         let state = self.borrow();
         match (state.is_leaving, state.stopping) {
-            (true, _) => Stage::Leaving,
-            (false, true) => Stage::Failed,
-            (false, false) => Stage::AtWork,
+            (true, _) => Lifecycle::Leaving,
+            (false, true) => Lifecycle::Failed,
+            (false, false) => Lifecycle::AtWork,
         }
     }
 

@@ -25,7 +25,7 @@ use crate::net::own_addresses::are_at_home;
 use crate::ppspp::{self, Hashed, LiveShare};
 use crate::resources::Resources;
 use crate::session::Contents;
-use crate::transfer::Stage;
+use crate::transfer::Lifecycle;
 
 /// What to add.
 #[derive(Clone, Debug)]
@@ -147,7 +147,7 @@ impl Contents {
     ) -> Result<ContentId, AddError> {
         if let Some(there) = self.hub.of_swarm(link.params.swarm_id()) {
             let name = link.name.clone().unwrap_or_else(|| "this content".to_owned());
-            let is_leaving = self.get(there).is_some_and(|content| content.stage() == Stage::Leaving);
+            let is_leaving = self.get(there).is_some_and(|content| content.lifecycle() == Lifecycle::Leaving);
             return Err(if is_leaving { AddError::Leaving(name) } else { AddError::Duplicate(name) });
         }
         let resources = &self.resources;

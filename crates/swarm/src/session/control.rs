@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::events::ContentId;
 use crate::session::Contents;
-use crate::transfer::{ControlError, FilePriorities, Stage, Task, Transfer, Work};
+use crate::transfer::{ControlError, FilePriorities, Lifecycle, Task, Transfer, Work};
 
 type Outcome = Result<(), ControlError>;
 
@@ -85,10 +85,10 @@ impl Contents {
     /// The content of this number, if it is one that something can be asked of.
     fn at_work(&self, id: ContentId) -> Result<Rc<dyn Transfer>, ControlError> {
         let content = self.get(id).ok_or(ControlError::Unknown(id))?;
-        match content.stage() {
-            Stage::Leaving => Err(ControlError::Leaving(id)),
-            Stage::Failed => Err(ControlError::Failed(id)),
-            Stage::AtWork => Ok(content),
+        match content.lifecycle() {
+            Lifecycle::Leaving => Err(ControlError::Leaving(id)),
+            Lifecycle::Failed => Err(ControlError::Failed(id)),
+            Lifecycle::AtWork => Ok(content),
         }
     }
 

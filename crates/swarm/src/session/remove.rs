@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::events::{ContentId, EventKind};
 use crate::session::Contents;
 use crate::transfer::files::{FILES_POLL, Others};
-use crate::transfer::{ControlError, Removed, Stage, Transfer};
+use crate::transfer::{ControlError, Lifecycle, Removed, Transfer};
 
 /// How long leaving may take: trackers are told, files are synced.
 const LEAVE_MAX: Duration = Duration::from_secs(3);
@@ -61,7 +61,7 @@ impl Contents {
         reason: &str,
     ) -> Result<oneshot::Receiver<Outcome>, ControlError> {
         let content = self.get(id).ok_or(ControlError::Unknown(id))?;
-        if content.stage() == Stage::Leaving {
+        if content.lifecycle() == Lifecycle::Leaving {
             return Err(ControlError::Leaving(id));
         }
         if data == Data::Delete && content.is_only_shared() {

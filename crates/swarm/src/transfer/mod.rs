@@ -49,7 +49,7 @@ pub(crate) type Task<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Where a content is between its coming and its going.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum Lifecycle {
     /// Something can be asked of it.
     AtWork,
     /// It failed, and said why.
@@ -61,7 +61,7 @@ pub(crate) enum Stage {
 /// A content at work. All calls are on the session's thread, and none waits.
 pub(crate) trait Transfer {
     /// Where it is.
-    fn stage(&self) -> Stage;
+    fn lifecycle(&self) -> Lifecycle;
     /// Tells its owner.
     fn tell(&self, kind: EventKind);
 

@@ -20,7 +20,7 @@ use crate::store::readers::{Deadline, Look, Readable, Readers};
 use crate::transfer::PathProgress;
 use crate::transfer::Sources;
 use crate::transfer::files::Others;
-use crate::transfer::{ControlError, FilePriorities, Progress, Stage, Task, Transfer, Work};
+use crate::transfer::{ControlError, FilePriorities, Lifecycle, Progress, Task, Transfer, Work};
 
 /// Its files are not read by anybody while they arrive: they come in any order, and what they are is known to the transfer alone.
 impl Readable for State {
@@ -52,12 +52,12 @@ impl Kept {
 }
 
 impl Transfer for Kept {
-    fn stage(&self) -> Stage {
+    fn lifecycle(&self) -> Lifecycle {
         let state = self.0.borrow();
         match (state.is_leaving, state.has_failed) {
-            (true, _) => Stage::Leaving,
-            (false, true) => Stage::Failed,
-            (false, false) => Stage::AtWork,
+            (true, _) => Lifecycle::Leaving,
+            (false, true) => Lifecycle::Failed,
+            (false, false) => Lifecycle::AtWork,
         }
     }
 
