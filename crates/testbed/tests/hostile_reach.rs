@@ -38,11 +38,11 @@ fn must<T>(result: Result<T>) -> T {
 
 /// Sockets at which somebody waits, with what each does to who comes.
 #[derive(Default)]
-struct World {
+struct Servers {
     stop: Arc<AtomicBool>,
 }
 
-impl World {
+impl Servers {
     /// Answers each connection to `at` with `answer`; counts them.
     fn serve(&self, at: &str, answer: impl Fn(TcpStream) + Send + 'static) -> Result<Arc<AtomicUsize>> {
         let listener = TcpListener::bind(at).and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
@@ -67,7 +67,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Servers {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -136,13 +136,13 @@ fn nobody_reaches_through_the_client_what_is_nearer_to_it() {
         must(namespace.add_address("lo", &format!("{}/{bits}", host.trim_matches(['[', ']']))));
     }
     let dir = tempfile::tempdir().unwrap();
-    let world = World::default();
-    must(namespace.enter(|| besiege(&world, &namespace, dir.path())));
+    let servers = Servers::default();
+    must(namespace.enter(|| besiege(&servers, &namespace, dir.path())));
 }
 
-fn besiege(world: &World, namespace: &Namespace, dir: &std::path::Path) -> Result<()> {
+fn besiege(servers: &Servers, namespace: &Namespace, dir: &std::path::Path) -> Result<()> {
     let services: Vec<(String, Arc<AtomicUsize>)> =
-        forbidden().into_iter().map(|at| Ok((at.clone(), world.serve(&at, drop)?))).collect::<Result<_>>()?;
+        forbidden().into_iter().map(|at| Ok((at.clone(), servers.serve(&at, drop)?))).collect::<Result<_>>()?;
     let resolver = UdpSocket::bind("127.0.0.1:53").map_err(Error::system("a name server's socket"))?;
     resolver.set_nonblocking(true).map_err(Error::system("a name server's socket"))?;
 
@@ -170,7 +170,7 @@ fn besiege(world: &World, namespace: &Namespace, dir: &std::path::Path) -> Resul
     for (number, to) in redirects.enumerate() {
         let at = format!("{TRACKERS}:{}", 8000 + number);
         let redirect = format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n");
-        met.push((to, world.serve(&at, move |stream| answer(stream, redirect.as_bytes()))?));
+        met.push((to, servers.serve(&at, move |stream| answer(stream, redirect.as_bytes()))?));
         links.push(format!("&tr=http://{at}/announce"));
     }
     let named = [forbidden(), vec![NAMED_BY_TRACKER.to_owned()]].concat();
@@ -179,13 +179,13 @@ fn besiege(world: &World, namespace: &Namespace, dir: &std::path::Path) -> Resul
     body.splice(1..1, *b"8:intervali5e");
     let reply = [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes(), body].concat();
     let at = format!("{TRACKERS}:8100");
-    met.push((at.clone(), world.serve(&at, move |stream| answer(stream, &reply))?));
+    met.push((at.clone(), servers.serve(&at, move |stream| answer(stream, &reply))?));
     links.push(format!("&tr=http://{at}/announce&x.pe={PEER}"));
     // Of a peer in the world.
     let others = [forbidden(), vec![NAMED_BY_PEER.to_owned()]].concat();
-    met.push((PEER.to_owned(), world.serve(PEER, move |stream| gossip(stream, &others))?));
+    met.push((PEER.to_owned(), servers.serve(PEER, move |stream| gossip(stream, &others))?));
     for at in [NAMED_BY_TRACKER, NAMED_BY_PEER] {
-        met.push((at.to_owned(), world.serve(at, drop)?));
+        met.push((at.to_owned(), servers.serve(at, drop)?));
     }
 
     let link = format!("magnet:?xt=urn:btih:{HASH_HEX}{}", links.concat());

@@ -11,27 +11,27 @@ use anabranch_swarm::bulk::{self, Dial, Event, Options, PeerKey, Peers};
 use anabranch_transport::Identity;
 use serde_json::{Value, json};
 
-use crate::world::{World, noise, part};
+use crate::fixture::{Fixture, noise, part};
 
 const CONTENTS: &str = "/api/v1/contents";
 const CONTENT: &str = "/api/v1/contents/{id}";
 
-fn add(world: &World, body: &Value) -> String {
-    world.add("bulk", body)
+fn add(fixture: &Fixture, body: &Value) -> String {
+    fixture.add("bulk", body)
 }
 
 /// How others come to a content, once they can.
-fn reach(world: &World, id: &str) -> Value {
-    world.reach(id, "key")
+fn reach(fixture: &Fixture, id: &str) -> Value {
+    fixture.reach(id, "key")
 }
 
-fn ticket(world: &World, id: &str) -> String {
-    reach(world, id)["ticket"].as_str().unwrap().to_owned()
+fn ticket(fixture: &Fixture, id: &str) -> String {
+    reach(fixture, id)["ticket"].as_str().unwrap().to_owned()
 }
 
 /// A folder of two files.
-fn album(world: &World, seed: u64) -> Vec<u8> {
-    let dir = world.files().join("album");
+fn album(fixture: &Fixture, seed: u64) -> Vec<u8> {
+    let dir = fixture.files().join("album");
     std::fs::create_dir_all(&dir).unwrap();
     let bytes = noise(3_000_000, seed);
     std::fs::write(dir.join("one.mp3"), &bytes).unwrap();
@@ -46,7 +46,7 @@ fn is_complete(content: &Value) -> bool {
 
 #[test]
 fn what_one_sends_by_ticket_another_receives_once_and_both_know_it_after_a_restart() {
-    let (one, two) = (World::new(), World::new());
+    let (one, two) = (Fixture::new(), Fixture::new());
     let bytes = album(&one, 7);
     let sent = add(&one, &json!({ "bulk": { "send": one.files().join("album") }, "category": "music" }));
     let ticket = ticket(&one, &sent);
@@ -65,46 +65,46 @@ fn what_one_sends_by_ticket_another_receives_once_and_both_know_it_after_a_resta
     let over = one.wait(&sent, is_complete);
     assert_eq!((over["uploaded"].as_u64(), over["bulk"]["times"].as_u64()), (Some(3_050_000), Some(0)));
     assert!(over["reason"].as_str().unwrap().contains("ticket"), "{over}");
-    for (world, id) in [(&one, &sent), (&two, &received)] {
-        let paths = world.ask("GET", &part("paths"), id, None).json();
+    for (fixture, id) in [(&one, &sent), (&two, &received)] {
+        let paths = fixture.ask("GET", &part("paths"), id, None).json();
         assert!(paths["changes"][0]["reason"].as_str().unwrap().contains("answered"), "{paths}");
-        let log = world.ask("GET", &part("log"), id, None).json();
+        let log = fixture.ask("GET", &part("log"), id, None).json();
         assert!(log.to_string().contains("complete and verified"), "{log}");
-        assert_eq!(world.ask("GET", &part("peers"), id, None).status, 200);
+        assert_eq!(fixture.ask("GET", &part("peers"), id, None).status, 200);
     }
 
     // The ticket was used: whoever comes with it now finds nobody, or is told.
-    let (one, two) = (World::over(one.end()), World::over(two.end()));
-    for (world, id) in [(&one, &sent), (&two, &received)] {
-        let after = world.ask("GET", CONTENT, id, None).json();
+    let (one, two) = (Fixture::over(one.end()), Fixture::over(two.end()));
+    for (fixture, id) in [(&one, &sent), (&two, &received)] {
+        let after = fixture.ask("GET", CONTENT, id, None).json();
         assert!(is_complete(&after), "{after}");
         assert_eq!(after["downloaded"].as_u64().unwrap() + after["uploaded"].as_u64().unwrap(), 3_050_000);
         // Going on with what is done does nothing.
-        assert_eq!(world.ask("POST", &part("resume"), id, None).status, 202);
-        world.wait(id, |content| content["state"] == "complete" && content["paused"] == true);
-        assert!(world.ask("GET", &part("reach"), id, None).json()["ticket"].is_null());
-        let refused = world.send("DELETE", &format!("{CONTENTS}/{id}?data=delete"), &world.fields(), b"");
+        assert_eq!(fixture.ask("POST", &part("resume"), id, None).status, 202);
+        fixture.wait(id, |content| content["state"] == "complete" && content["paused"] == true);
+        assert!(fixture.ask("GET", &part("reach"), id, None).json()["ticket"].is_null());
+        let refused = fixture.send("DELETE", &format!("{CONTENTS}/{id}?data=delete"), &fixture.fields(), b"");
         assert_eq!(refused.status, 409, "{}", refused.json());
-        assert_eq!(world.ask("DELETE", CONTENT, id, None).status, 200);
-        assert!(world.files().join("album/one.mp3").exists());
+        assert_eq!(fixture.ask("DELETE", CONTENT, id, None).status, 200);
+        assert!(fixture.files().join("album/one.mp3").exists());
     }
 }
 
 #[test]
 fn a_transfer_goes_on_over_restarts_of_either_end_with_the_ticket_of_before() {
-    let (one, two) = (World::new(), World::new());
+    let (one, two) = (Fixture::new(), Fixture::new());
     let bytes = album(&one, 17);
     let body = json!({ "bulk": { "send": one.files().join("album"), "times": 2 }, "limit_up": 700_000 });
     let sent = add(&one, &body);
     let before = ticket(&one, &sent);
     let received = add(&two, &json!({ "bulk": { "ticket": before } }));
-    let begun = |world: &World, id: &str| world.wait(id, |content| content["done"].as_u64() > Some(1 << 20));
+    let begun = |fixture: &Fixture, id: &str| fixture.wait(id, |content| content["done"].as_u64() > Some(1 << 20));
     let seen = begun(&two, &received);
     assert_eq!(seen["state"], "downloading", "{seen}");
     assert!(one.ask("GET", CONTENT, &sent, None).json()["eta"].is_u64());
-    let two = World::over(two.end());
+    let two = Fixture::over(two.end());
     two.wait(&received, |content| content["done"].as_u64() > Some(1 << 20));
-    let one = World::over(one.end());
+    let one = Fixture::over(one.end());
     assert_eq!(ticket(&one, &sent), before, "it is the same");
     // Another limit holds at once, and ends nothing.
     assert_eq!(one.ask("PATCH", CONTENT, &sent, Some(&json!({ "limit_up": null }))).status, 200);
@@ -116,7 +116,7 @@ fn a_transfer_goes_on_over_restarts_of_either_end_with_the_ticket_of_before() {
     // Paused, nobody is let in; going on, the second one is.
     assert_eq!(one.ask("POST", &part("pause"), &sent, None).status, 202);
     one.wait(&sent, |content| content["state"] == "paused");
-    let three = World::new();
+    let three = Fixture::new();
     let second = add(&three, &json!({ "source": before }));
     three.wait(&second, |content| content["state"] == "waiting");
     assert_eq!(one.ask("POST", &part("resume"), &sent, None).status, 202);
@@ -142,15 +142,15 @@ fn send_to(reach: &Value, identity: Identity, path: &Path) -> Event {
 
 #[test]
 fn a_standing_receiver_takes_what_its_keys_send_any_number_of_times_and_after_a_restart() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let elsewhere = tempfile::tempdir().unwrap();
     let allowed = || Identity::open(&elsewhere.path().join("key")).unwrap();
-    let inbox = world.files().join("inbox");
+    let inbox = fixture.files().join("inbox");
     let body = json!({ "bulk": { "allow": [allowed().node_id().to_string()] }, "dir": inbox, "name": "inbox" });
-    let id = add(&world, &body);
-    let first = reach(&world, &id);
+    let id = add(&fixture, &body);
+    let first = reach(&fixture, &id);
     assert!(first["ticket"].is_null() && !first["addresses"].as_array().unwrap().is_empty(), "{first}");
-    let waiting = world.wait(&id, |content| content["state"] == "waiting");
+    let waiting = fixture.wait(&id, |content| content["state"] == "waiting");
     assert!(waiting["reason"].as_str().unwrap().contains("keys"), "{waiting}");
     let file = |name: &str, seed: u64| {
         let path = elsewhere.path().join(name);
@@ -168,25 +168,25 @@ fn a_standing_receiver_takes_what_its_keys_send_any_number_of_times_and_after_a_
     let other = send_to(&first, allowed(), &file("a", 4));
     assert!(matches!(other, Event::Failed { .. }), "{other:?}");
     // The sender hears it first.
-    let read = || world.ask("GET", &part("log"), &id, None).json().to_string();
+    let read = || fixture.ask("GET", &part("log"), &id, None).json().to_string();
     let log = (0..200).map(|_| (sleep(Duration::from_millis(50)), read()).1).find(|log| log.contains("refused"));
     assert!(log.as_ref().is_some_and(|log| log.contains("turned")), "{}", read());
 
-    let world = World::over(world.end());
-    let second = reach(&world, &id);
+    let fixture = Fixture::over(fixture.end());
+    let second = reach(&fixture, &id);
     assert_eq!((&second["addresses"], &second["key"]), (&first["addresses"], &first["key"]));
     let ended = send_to(&second, allowed(), &file("d", 5));
     assert!(matches!(ended, Event::Finished { .. }), "{ended:?}");
     assert_eq!(std::fs::read(inbox.join("d")).unwrap(), noise(300_000, 5));
-    let content = world.wait(&id, |content| content["downloaded"].as_u64() == Some(900_000));
+    let content = fixture.wait(&id, |content| content["downloaded"].as_u64() == Some(900_000));
     assert_eq!((content["name"].as_str(), content["completed"].is_null()), (Some("inbox"), true));
-    assert_eq!(world.ask("DELETE", CONTENT, &id, None).status, 200);
+    assert_eq!(fixture.ask("DELETE", CONTENT, &id, None).status, 200);
     assert!(inbox.join("a").exists());
 }
 
 #[test]
 fn a_ticket_for_sending_is_made_and_used_and_whoever_may_only_look_sees_no_secret() {
-    let (one, two) = (World::new(), World::new());
+    let (one, two) = (Fixture::new(), Fixture::new());
     album(&two, 27);
     let id = add(&one, &json!({ "bulk": { "expires_seconds": 600 }, "dir": one.files().join("in") }));
     let ticket = ticket(&one, &id);
@@ -213,21 +213,21 @@ fn a_ticket_for_sending_is_made_and_used_and_whoever_may_only_look_sees_no_secre
 
 #[test]
 fn what_makes_no_sense_is_named_and_paths_stay_in_their_folders() {
-    let world = World::new();
-    album(&world, 37);
-    let album = world.files().join("album");
-    let made = add(&world, &json!({ "bulk": { "send": album, "expires_seconds": 600 } }));
-    let (receiving, wrong) = (ticket(&world, &made), "bulk1-AAAA");
+    let fixture = Fixture::new();
+    album(&fixture, 37);
+    let album = fixture.files().join("album");
+    let made = add(&fixture, &json!({ "bulk": { "send": album, "expires_seconds": 600 } }));
+    let (receiving, wrong) = (ticket(&fixture, &made), "bulk1-AAAA");
     let key = "a".repeat(51) + "q";
     let mut fields = HashSet::new();
     for (body, status, field) in [
         (json!({ "bulk": 5 }), 422, "bulk"),
         (json!({ "bulk": { "send": "/etc/passwd" } }), 403, ""),
         (json!({ "bulk": { "send": "relative" } }), 422, ""),
-        (json!({ "bulk": { "send": world.files().join("nowhere") } }), 422, ""),
+        (json!({ "bulk": { "send": fixture.files().join("nowhere") } }), 422, ""),
         (json!({ "bulk": { "send": 5 } }), 422, "send"),
         (json!({ "bulk": {}, "dir": "/etc" }), 403, ""),
-        (json!({ "bulk": { "send": album }, "dir": world.files() }), 422, "dir"),
+        (json!({ "bulk": { "send": album }, "dir": fixture.files() }), 422, "dir"),
         (json!({ "bulk": { "send": album, "ticket": receiving } }), 422, ""),
         (json!({ "bulk": { "ticket": wrong } }), 422, ""),
         (json!({ "source": wrong }), 422, ""),
@@ -249,7 +249,7 @@ fn what_makes_no_sense_is_named_and_paths_stay_in_their_folders() {
         (json!({ "bulk": {}, "trackers": ["http://t/"] }), 422, "trackers"),
         (json!({ "bulk": {}, "sequential": true }), 422, "sequential"),
     ] {
-        let refused = world.ask("POST", CONTENTS, "", Some(&body));
+        let refused = fixture.ask("POST", CONTENTS, "", Some(&body));
         assert_eq!(refused.status, status, "{body}: {}", refused.json());
         assert_eq!(refused.json()["field"].as_str().unwrap_or_default(), field, "{body}");
         fields.insert(field);
@@ -257,43 +257,43 @@ fn what_makes_no_sense_is_named_and_paths_stay_in_their_folders() {
     assert!(fields.len() > 5);
     for (method, name, body) in [
         ("POST", "recheck", None),
-        ("POST", "move", Some(json!({ "dir": world.files().join("x") }))),
+        ("POST", "move", Some(json!({ "dir": fixture.files().join("x") }))),
         ("GET", "files", None),
         ("GET", "pieces", None),
         ("PATCH", "files", Some(json!({ "priorities": { "0": 1 } }))),
     ] {
-        let refused = world.ask(method, &part(name), &made, body.as_ref());
+        let refused = fixture.ask(method, &part(name), &made, body.as_ref());
         assert_eq!(refused.status, 409, "{name}");
         assert!(refused.json()["detail"].as_str().unwrap().contains("bulk transfer"), "{name}");
     }
 
     // A ticket of somebody who is gone is waited for; what is sent and changed meanwhile is an error that says so.
-    let gone = World::new();
+    let gone = Fixture::new();
     std::fs::write(gone.files().join("x"), noise(10_000, 1)).unwrap();
     let there = add(&gone, &json!({ "bulk": { "send": gone.files().join("x") } }));
     let ticket = ticket(&gone, &there);
     drop(gone);
-    let waits = add(&world, &json!({ "source": ticket }));
-    let waiting =
-        world.wait(&waits, |content| content["state"] == "waiting" && content["reason"].to_string().contains("waits"));
+    let waits = add(&fixture, &json!({ "source": ticket }));
+    let waiting = fixture
+        .wait(&waits, |content| content["state"] == "waiting" && content["reason"].to_string().contains("waits"));
     assert!(waiting["reason"].as_str().unwrap().contains("other end"), "{waiting}");
-    assert_eq!(world.ask("DELETE", CONTENT, &waits, None).status, 200);
+    assert_eq!(fixture.ask("DELETE", CONTENT, &waits, None).status, 200);
     std::fs::remove_dir_all(&album).unwrap();
-    let lost = add(&world, &json!({ "bulk": { "send": world.files() }, "paused": true }));
-    assert_eq!(world.ask("GET", CONTENT, &lost, None).json()["state"], "paused");
-    let again = World::over(world.end());
+    let lost = add(&fixture, &json!({ "bulk": { "send": fixture.files() }, "paused": true }));
+    assert_eq!(fixture.ask("GET", CONTENT, &lost, None).json()["state"], "paused");
+    let again = Fixture::over(fixture.end());
     let failed = again.wait(&made, |content| content["state"] == "error");
     assert!(failed["reason"].as_str().unwrap().contains("album"), "{failed}");
 }
 
 #[test]
 fn a_library_takes_so_many_bulk_transfers() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let body = json!({ "bulk": {}, "paused": true });
-    let ids: Vec<String> = (0..100).map(|_| add(&world, &body)).collect();
-    let refused = world.ask("POST", CONTENTS, "", Some(&body));
+    let ids: Vec<String> = (0..100).map(|_| add(&fixture, &body)).collect();
+    let refused = fixture.ask("POST", CONTENTS, "", Some(&body));
     assert_eq!(refused.status, 409);
     assert!(refused.json()["detail"].as_str().unwrap().contains("100"), "{}", refused.json());
-    assert_eq!(world.ask("DELETE", CONTENT, &ids[7], None).status, 200);
-    add(&world, &body);
+    assert_eq!(fixture.ask("DELETE", CONTENT, &ids[7], None).status, 200);
+    add(&fixture, &body);
 }

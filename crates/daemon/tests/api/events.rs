@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use crate::world::{PATIENCE, World};
+use crate::fixture::{Fixture, PATIENCE};
 
 /// A stream of events.
 struct Watch {
@@ -17,10 +17,10 @@ struct Watch {
 type Event = (String, String, Value);
 
 impl Watch {
-    fn new(world: &World, fields: &str) -> Self {
-        let mut stream = TcpStream::connect(world.address).unwrap();
+    fn new(fixture: &Fixture, fields: &str) -> Self {
+        let mut stream = TcpStream::connect(fixture.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET /api/v1/events HTTP/1.1\r\nHost: {}\r\n{}{fields}\r\n", world.address, world.fields())
+        write!(stream, "GET /api/v1/events HTTP/1.1\r\nHost: {}\r\n{}{fields}\r\n", fixture.address, fixture.fields())
             .unwrap();
         Self { stream, read: String::new() }
     }
@@ -44,24 +44,24 @@ impl Watch {
     }
 }
 
-fn add(world: &World, digit: char) -> String {
+fn add(fixture: &Fixture, digit: char) -> String {
     let body = json!({ "source": format!("magnet:?xt=urn:btih:{}", digit.to_string().repeat(40)), "paused": true });
-    world.ask("POST", "/api/v1/contents", "", Some(&body)).json()["id"].to_string()
+    fixture.ask("POST", "/api/v1/contents", "", Some(&body)).json()["id"].to_string()
 }
 
 #[test]
 fn watchers_hear_of_everything_once_also_after_a_while_away() {
-    let world = World::new();
-    let mut watch = Watch::new(&world, "");
+    let fixture = Fixture::new();
+    let mut watch = Watch::new(&fixture, "");
     assert!(watch.next(&["progress"]).0.is_empty(), "what passes has no number");
-    let first = add(&world, 'a');
+    let first = add(&fixture, 'a');
     let (id, _, data) = watch.next(&["content"]);
     assert_eq!((data["id"].to_string(), data["state"].as_str()), (first.clone(), Some("paused")));
-    crate::schema::check(&world.document, &world.document["components"]["schemas"]["Content"], &data, "event");
+    crate::schema::check(&fixture.document, &fixture.document["components"]["schemas"]["Content"], &data, "event");
     drop(watch);
-    add(&world, 'b');
-    world.ask("DELETE", "/api/v1/contents/{id}", &first, None);
-    let mut again = Watch::new(&world, &format!("Last-Event-ID: {id}\r\n"));
+    add(&fixture, 'b');
+    fixture.ask("DELETE", "/api/v1/contents/{id}", &first, None);
+    let mut again = Watch::new(&fixture, &format!("Last-Event-ID: {id}\r\n"));
     let (mut heard, mut last) = (Vec::new(), String::new());
     while !heard.contains(&"removed".to_owned()) {
         let (id, name, _) = again.next(&["content", "removed", "reset"]);
@@ -70,33 +70,33 @@ fn watchers_hear_of_everything_once_also_after_a_while_away() {
         (last, _) = (id, heard.push(name));
     }
     assert!(heard.contains(&"content".to_owned()) && !heard.contains(&"reset".to_owned()), "{heard:?}");
-    let mut strange = Watch::new(&world, "Last-Event-ID: another-5\r\n");
+    let mut strange = Watch::new(&fixture, "Last-Event-ID: another-5\r\n");
     assert_eq!(strange.next(&["reset", "content", "removed"]).1, "reset");
-    let dir = world.end();
-    let world = World::over(dir);
-    let mut other_run = Watch::new(&world, &format!("Last-Event-ID: {last}\r\n"));
+    let dir = fixture.end();
+    let fixture = Fixture::over(dir);
+    let mut other_run = Watch::new(&fixture, &format!("Last-Event-ID: {last}\r\n"));
     assert_eq!(other_run.next(&["reset", "content", "removed"]).1, "reset");
 }
 
 #[test]
 fn only_so_many_watch() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let watches: Vec<Watch> = (0..32)
         .map(|_| {
-            let mut watch = Watch::new(&world, "");
+            let mut watch = Watch::new(&fixture, "");
             watch.next(&["progress"]);
             watch
         })
         .collect();
-    let refused = world.send("GET", "/api/v1/events", &world.fields(), b"");
+    let refused = fixture.send("GET", "/api/v1/events", &fixture.fields(), b"");
     assert_eq!(refused.status, 503);
-    world.hold("GET", "/api/v1/events", &refused);
+    fixture.hold("GET", "/api/v1/events", &refused);
     drop(watches);
     // Their places are free again once it is known that they left.
     let began = std::time::Instant::now();
     loop {
-        let mut stream = TcpStream::connect(world.address).unwrap();
-        write!(stream, "GET /api/v1/events HTTP/1.1\r\nHost: {}\r\n{}\r\n", world.address, world.fields()).unwrap();
+        let mut stream = TcpStream::connect(fixture.address).unwrap();
+        write!(stream, "GET /api/v1/events HTTP/1.1\r\nHost: {}\r\n{}\r\n", fixture.address, fixture.fields()).unwrap();
         let mut head = [0; 12];
         stream.read_exact(&mut head).unwrap();
         if head.ends_with(b"200") {

@@ -8,37 +8,37 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::world::{Answer, PATIENCE, World, noise, part, read};
+use crate::fixture::{Answer, Fixture, PATIENCE, noise, part, read};
 
 const CONTENTS: &str = "/api/v1/contents";
 const CONTENT: &str = "/api/v1/contents/{id}";
 
-fn add(world: &World, body: &Value) -> String {
-    world.add("live", body)
+fn add(fixture: &Fixture, body: &Value) -> String {
+    fixture.add("live", body)
 }
 
 /// The link of a stream, once there is one.
-fn link(world: &World, id: &str) -> String {
-    world.reach(id, "link")["link"].as_str().unwrap().to_owned()
+fn link(fixture: &Fixture, id: &str) -> String {
+    fixture.reach(id, "link")["link"].as_str().unwrap().to_owned()
 }
 
 /// Sends what a stream is made of, beside what else happens.
-fn feed(world: &World, id: &str, bytes: &[u8]) -> JoinHandle<Answer> {
-    let (address, fields, bytes) = (world.address, world.fields(), bytes.to_vec());
+fn feed(fixture: &Fixture, id: &str, bytes: &[u8]) -> JoinHandle<Answer> {
+    let (address, fields, bytes) = (fixture.address, fixture.fields(), bytes.to_vec());
     let target = format!("{CONTENTS}/{id}/live");
     std::thread::spawn(move || {
         let fields = format!("Host: {address}\r\n{fields}");
-        crate::world::converse(TcpStream::connect(address).unwrap(), "PUT", &target, &fields, &bytes)
+        crate::fixture::converse(TcpStream::connect(address).unwrap(), "PUT", &target, &fields, &bytes)
     })
 }
 
 /// Plays a stream, beside what else happens, to its end.
-fn play(world: &World, id: &str) -> JoinHandle<Vec<u8>> {
-    let (address, fields, id) = (world.address, world.fields(), id.to_owned());
+fn play(fixture: &Fixture, id: &str) -> JoinHandle<Vec<u8>> {
+    let (address, fields, id) = (fixture.address, fixture.fields(), id.to_owned());
     std::thread::spawn(move || {
         let fields = format!("Host: {address}\r\n{fields}");
         let target = format!("{CONTENTS}/{id}/play/0");
-        let answer = crate::world::converse(TcpStream::connect(address).unwrap(), "GET", &target, &fields, b"");
+        let answer = crate::fixture::converse(TcpStream::connect(address).unwrap(), "GET", &target, &fields, b"");
         assert_eq!(answer.status, 200, "{}", answer.head);
         answer.body
     })
@@ -46,7 +46,7 @@ fn play(world: &World, id: &str) -> JoinHandle<Vec<u8>> {
 
 #[test]
 fn what_requests_send_is_watched_elsewhere_one_after_the_other_until_the_stream_is_removed() {
-    let (one, two) = (World::new(), World::new());
+    let (one, two) = (Fixture::new(), Fixture::new());
     let id = add(&one, &json!({ "live": { "name": "match.ts", "rate": 200_000 }, "category": "sport" }));
     let link = link(&one, &id);
     assert!(link.starts_with("ppspp:") && link.contains("127.0.0.1"), "{link}");
@@ -81,14 +81,14 @@ fn what_requests_send_is_watched_elsewhere_one_after_the_other_until_the_stream_
 
 #[test]
 fn the_link_stays_over_restarts_and_who_watches_goes_on_with_what_is_sent_then() {
-    let (one, two) = (World::new(), World::new());
+    let (one, two) = (Fixture::new(), Fixture::new());
     let id = add(&one, &json!({ "live": { "rate": 200_000 } }));
     let before = link(&one, &id);
     let watched = add(&two, &json!({ "source": before }));
     let film = noise(300_000, 5);
     assert_eq!(feed(&one, &id, &film).join().unwrap().status, 200);
     two.wait(&watched, |content| content["state"] == "watching");
-    let one = World::over(one.end());
+    let one = Fixture::over(one.end());
     assert_eq!(link(&one, &id), before, "the key and the port are the same");
     let sequel = noise(2_000_000, 6);
     let feeding = feed(&one, &id, &sequel);
@@ -106,7 +106,7 @@ fn the_link_stays_over_restarts_and_who_watches_goes_on_with_what_is_sent_then()
     assert_eq!(one.ask("POST", &part("pause"), &id, None).status, 202);
     let cut = slow.join().unwrap();
     assert!(cut.status == 409 && cut.json()["detail"].as_str().unwrap().contains("paused"), "{cut:?}");
-    let one = World::over(one.end());
+    let one = Fixture::over(one.end());
     assert_eq!(one.ask("GET", CONTENT, &id, None).json()["state"], "paused");
     assert_eq!(feed(&one, &id, &sequel).join().unwrap().status, 409);
     assert_eq!(one.ask("POST", &part("resume"), &id, None).status, 202);
@@ -117,7 +117,7 @@ fn the_link_stays_over_restarts_and_who_watches_goes_on_with_what_is_sent_then()
 
 #[test]
 fn a_file_is_broadcast_once_and_again_when_it_is_to_go_on_and_a_pipe_is_whoever_writes_to_it() {
-    let (one, two) = (World::new(), World::new());
+    let (one, two) = (Fixture::new(), Fixture::new());
     let film = noise(1_600_000, 7);
     std::fs::write(one.files().join("film.bin"), &film).unwrap();
     let id = add(&one, &json!({ "live": { "input": one.files().join("film.bin"), "rate": 200_000 } }));
@@ -154,8 +154,8 @@ fn a_file_is_broadcast_once_and_again_when_it_is_to_go_on_and_a_pipe_is_whoever_
 
 #[test]
 fn what_makes_no_sense_of_a_live_stream_is_named_and_only_who_may_do_everything_sends() {
-    let world = World::new();
-    let at = |name: &str| world.files().join(name);
+    let fixture = Fixture::new();
+    let at = |name: &str| fixture.files().join(name);
     std::fs::write(at("film.bin"), noise(10_000, 9)).unwrap();
     std::fs::write(at("empty"), []).unwrap();
     std::fs::create_dir(at("folder")).unwrap();
@@ -185,52 +185,52 @@ fn what_makes_no_sense_of_a_live_stream_is_named_and_only_who_may_do_everything_
         (json!({ "live": { "speed": 1 } }), 400, ""),
         (json!({ "live": {}, "bulk": {} }), 400, ""),
         (json!({ "live": {}, "source": "magnet:?x" }), 400, ""),
-        (json!({ "live": {}, "dir": world.files() }), 422, "dir"),
+        (json!({ "live": {}, "dir": fixture.files() }), 422, "dir"),
         (json!({ "live": {}, "web_seeds": ["http://a/"] }), 422, "web_seeds"),
         (json!({ "live": {}, "sequential": true }), 422, "sequential"),
         (json!({ "live": {}, "trackers": ["gopher://x"] }), 422, "trackers"),
     ] {
-        let refused = world.ask("POST", CONTENTS, "", Some(&body));
+        let refused = fixture.ask("POST", CONTENTS, "", Some(&body));
         assert_eq!(refused.status, status, "{body}: {}", refused.json());
         assert_eq!(refused.json()["field"].as_str().unwrap_or_default(), field, "{body}");
     }
-    let id = add(&world, &json!({ "live": { "secure": true, "allow": [key] }, "trackers": ["udp://127.0.0.1:9"] }));
-    let link = link(&world, &id);
+    let id = add(&fixture, &json!({ "live": { "secure": true, "allow": [key] }, "trackers": ["udp://127.0.0.1:9"] }));
+    let link = link(&fixture, &id);
     assert!(link.contains("sk=") && link.contains("pr=1") && link.contains("tr="), "{link}");
     for (method, name, body) in [
         ("POST", "recheck", None),
-        ("POST", "move", Some(json!({ "dir": world.files().join("x") }))),
+        ("POST", "move", Some(json!({ "dir": fixture.files().join("x") }))),
         ("GET", "pieces", None),
         ("PATCH", "files", Some(json!({ "priorities": { "0": 1 } }))),
     ] {
-        assert_eq!(world.ask(method, &part(name), &id, body.as_ref()).status, 409, "{name}");
+        assert_eq!(fixture.ask(method, &part(name), &id, body.as_ref()).status, 409, "{name}");
     }
     // A body that ends early is told, and ends nothing but itself.
-    let mut stream = TcpStream::connect(world.address).unwrap();
-    let head = format!("PUT {CONTENTS}/{id}/live HTTP/1.1\r\nHost: {}\r\n{}", world.address, world.fields());
+    let mut stream = TcpStream::connect(fixture.address).unwrap();
+    let head = format!("PUT {CONTENTS}/{id}/live HTTP/1.1\r\nHost: {}\r\n{}", fixture.address, fixture.fields());
     write!(stream, "{head}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nnonsense\r\n").unwrap();
     let answer = read(&mut stream);
     assert!(answer.status >= 400, "{answer:?}");
-    world.wait(&id, |content| content["state"] == "waiting");
-    let token = std::fs::read_to_string(world.dir.path().join("state/token-read")).unwrap();
+    fixture.wait(&id, |content| content["state"] == "waiting");
+    let token = std::fs::read_to_string(fixture.dir.path().join("state/token-read")).unwrap();
     let target = format!("{CONTENTS}/{id}/live");
     let reader = format!("Authorization: Bearer {}\r\n", token.trim());
-    assert_eq!(world.send("PUT", &target, &reader, b"x").status, 403);
-    assert_eq!(world.send("PUT", &target, "", b"x").status, 401);
-    assert_eq!(world.send("GET", &target, &world.fields(), b"").status, 405);
-    assert_eq!(world.send("POST", &target, &world.fields(), b"x").status, 200);
-    let whole = world.send("GET", &format!("{CONTENTS}/{id}"), &reader, b"");
+    assert_eq!(fixture.send("PUT", &target, &reader, b"x").status, 403);
+    assert_eq!(fixture.send("PUT", &target, "", b"x").status, 401);
+    assert_eq!(fixture.send("GET", &target, &fixture.fields(), b"").status, 405);
+    assert_eq!(fixture.send("POST", &target, &fixture.fields(), b"x").status, 200);
+    let whole = fixture.send("GET", &format!("{CONTENTS}/{id}"), &reader, b"");
     assert!(whole.status == 200 && !String::from_utf8_lossy(&whole.body).contains("\"key\""));
     // To what is no live stream of this daemon, nothing is sent.
     std::fs::write(at("a.txt"), noise(1000, 1)).unwrap();
-    let shared = world.share(&at("a.txt"));
-    let refused = world.send("PUT", &format!("{CONTENTS}/{shared}/live"), &world.fields(), b"x");
+    let shared = fixture.share(&at("a.txt"));
+    let refused = fixture.send("PUT", &format!("{CONTENTS}/{shared}/live"), &fixture.fields(), b"x");
     assert_eq!(refused.status, 409);
     // So many are taken.
-    (1..16).for_each(|_| _ = add(&world, &json!({ "live": {}, "paused": true })));
-    let full = world.ask("POST", CONTENTS, "", Some(&json!({ "live": {} })));
+    (1..16).for_each(|_| _ = add(&fixture, &json!({ "live": {}, "paused": true })));
+    let full = fixture.ask("POST", CONTENTS, "", Some(&json!({ "live": {} })));
     assert!(full.status == 409 && full.json()["detail"].as_str().unwrap().contains("16"), "{}", full.json());
     // What programs for torrents see has none of them in it.
-    let seen = world.send("GET", "/api/v2/torrents/info", &world.fields(), b"").json();
+    let seen = fixture.send("GET", "/api/v2/torrents/info", &fixture.fields(), b"").json();
     assert_eq!(seen.as_array().map(Vec::len), Some(1), "{seen}");
 }

@@ -5,43 +5,43 @@ mod automatic;
 mod bulk;
 mod contents;
 mod events;
+mod fixture;
 mod live;
 mod many;
 mod qbittorrent;
 mod schema;
 mod tls;
-mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fixture::Fixture;
 use serde_json::{Value, json};
-use world::World;
 
 #[test]
 fn every_path_of_the_document_is_served_and_answers_as_it_says() {
-    let world = World::new();
-    std::fs::write(world.files().join("a.txt"), world::noise(100_000, 1)).unwrap();
-    let id = world.share(&world.files().join("a.txt"));
-    let document = world.document.clone();
+    let fixture = Fixture::new();
+    std::fs::write(fixture.files().join("a.txt"), fixture::noise(100_000, 1)).unwrap();
+    let id = fixture.share(&fixture.files().join("a.txt"));
+    let document = fixture.document.clone();
     for (path, operations) in document["paths"].as_object().unwrap() {
         for method in ["get", "post", "put", "patch", "delete"].iter().filter(|method| operations[**method].is_object())
         {
             // A wrong method, a missing content and a wrong body are problems; what is there answers as described.
             let shown = path.replace("{file}", "0");
             if path == "/api/v1/events" || *method != "get" {
-                let missing = world.send("OPTIONS", &shown.replace("{id}", &id), &world.fields(), b"{}");
+                let missing = fixture.send("OPTIONS", &shown.replace("{id}", &id), &fixture.fields(), b"{}");
                 assert_eq!(missing.status, 405, "{path}");
-                world.hold(method, path, &missing);
+                fixture.hold(method, path, &missing);
                 continue;
             }
-            let fields = world.fields();
-            let answer = world.send("GET", &shown.replace("{id}", &id), &fields, b"");
+            let fields = fixture.fields();
+            let answer = fixture.send("GET", &shown.replace("{id}", &id), &fields, b"");
             assert!(answer.status < 300, "{path}: {answer:?}");
-            world.hold("GET", path, &answer);
+            fixture.hold("GET", path, &answer);
             if path.contains("{id}") {
-                let missing = world.send("GET", &shown.replace("{id}", "999"), &fields, b"");
+                let missing = fixture.send("GET", &shown.replace("{id}", "999"), &fields, b"");
                 assert_eq!(missing.status, 404, "{path}");
-                world.hold("GET", path, &missing);
+                fixture.hold("GET", path, &missing);
             }
         }
     }
@@ -53,15 +53,15 @@ fn every_path_of_the_document_is_served_and_answers_as_it_says() {
         "/page.htm",
         "/api/v1/contents/1/files/2",
     ] {
-        assert_eq!(world.send("GET", strange, &world.fields(), b"").status, 404, "{strange}");
+        assert_eq!(fixture.send("GET", strange, &fixture.fields(), b"").status, 404, "{strange}");
     }
 }
 
 #[test]
 fn settings_are_kept_and_what_they_must_be_is_said() {
-    let world = World::new();
-    let set = |body: Value| world.ask("PATCH", "/api/v1/settings", "", Some(&body));
-    let films = world.files().join("films");
+    let fixture = Fixture::new();
+    let set = |body: Value| fixture.ask("PATCH", "/api/v1/settings", "", Some(&body));
+    let films = fixture.files().join("films");
     let changed = set(json!({ "limit_up": 5_000_000, "downloads_max": 3, "categories": { "films": films } }));
     assert_eq!(changed.status, 200, "{}", changed.json());
     for (body, status, field) in [
@@ -75,8 +75,8 @@ fn settings_are_kept_and_what_they_must_be_is_said() {
         assert_eq!(refused.status, status, "{body}");
         assert_eq!(refused.json()["field"].as_str().unwrap_or_default(), field, "{body}");
     }
-    let dir = world.end();
-    let again = World::over(dir);
+    let dir = fixture.end();
+    let again = Fixture::over(dir);
     let kept = again.ask("GET", "/api/v1/settings", "", None).json();
     assert_eq!((kept["limit_up"].as_u64(), kept["downloads_max"].as_u64()), (Some(5_000_000), Some(3)));
     assert!(kept["categories"]["films"].as_str().unwrap().ends_with("films"));
@@ -84,13 +84,13 @@ fn settings_are_kept_and_what_they_must_be_is_said() {
 
 #[test]
 fn the_page_is_whole_and_asks_for_nothing_from_elsewhere() {
-    let world = World::new();
-    let page = world.send("GET", "/", "", b"");
+    let fixture = Fixture::new();
+    let page = fixture.send("GET", "/", "", b"");
     assert_eq!(page.status, 200);
     let text = String::from_utf8(page.body.clone()).unwrap();
     assert!(page.field("content-security-policy").unwrap().contains("default-src 'none'"));
     for part in text.split(['"', '\'']).filter(|part| part.starts_with('/') && part.len() > 1 && part.contains('.')) {
-        let answer = world.send("GET", part, "", b"");
+        let answer = fixture.send("GET", part, "", b"");
         // A folder that is shown as an example is none of its parts.
         assert!(answer.status == 200 || part == "/srv/photos", "{part}");
         let text = String::from_utf8_lossy(&answer.body);
@@ -99,15 +99,15 @@ fn the_page_is_whole_and_asks_for_nothing_from_elsewhere() {
         assert_eq!(elsewhere.len(), named, "{part} names something elsewhere");
         if let Some(tag) = answer.field("etag") {
             let fields = format!("If-None-Match: {tag}\r\n");
-            assert_eq!(world.send("GET", part, &fields, b"").status, 304);
+            assert_eq!(fixture.send("GET", part, &fields, b"").status, 304);
         }
     }
     assert!(!text.contains(" style=") && !text.contains("<script>"), "the policy forbids it");
 }
 
 /// Samples of `/metrics` by name and labels, each held against the text format: a head before its samples, no sample twice.
-fn samples(world: &World) -> BTreeMap<String, u64> {
-    let metrics = world.send("GET", "/metrics", &world.fields(), b"");
+fn samples(fixture: &Fixture) -> BTreeMap<String, u64> {
+    let metrics = fixture.send("GET", "/metrics", &fixture.fields(), b"");
     assert!(metrics.field("content-type").unwrap().starts_with("text/plain; version=0.0.4"));
     let text = String::from_utf8(metrics.body).unwrap();
     let (mut samples, mut described) = (BTreeMap::new(), BTreeSet::new());
@@ -144,26 +144,26 @@ fn samples(world: &World) -> BTreeMap<String, u64> {
 
 #[test]
 fn metrics_are_in_prometheus_text_by_protocol_with_few_labels() {
-    let (world, other) = (World::new(), World::new());
-    let before = samples(&world);
+    let (fixture, other) = (Fixture::new(), Fixture::new());
+    let before = samples(&fixture);
     assert_eq!(before["anabranch_contents{state=\"seeding\",protocol=\"torrent\"}"], 0);
-    std::fs::write(world.files().join("a.bin"), world::noise(100_000, 1)).unwrap();
-    let add = |world: &World, body: &Value| {
-        let added = world.ask("POST", "/api/v1/contents", "", Some(body));
+    std::fs::write(fixture.files().join("a.bin"), fixture::noise(100_000, 1)).unwrap();
+    let add = |fixture: &Fixture, body: &Value| {
+        let added = fixture.ask("POST", "/api/v1/contents", "", Some(body));
         assert_eq!(added.status, 201, "{}", added.json());
         added.json()["id"].to_string()
     };
-    world.share(&world.files().join("a.bin"));
-    let sent = add(&world, &json!({ "bulk": { "send": world.files().join("a.bin") } }));
-    let live = add(&world, &json!({ "live": {} }));
-    world.wait(&sent, |content| content["state"] == "waiting");
-    world.wait(&live, |content| content["state"] == "waiting");
+    fixture.share(&fixture.files().join("a.bin"));
+    let sent = add(&fixture, &json!({ "bulk": { "send": fixture.files().join("a.bin") } }));
+    let live = add(&fixture, &json!({ "live": {} }));
+    fixture.wait(&sent, |content| content["state"] == "waiting");
+    fixture.wait(&live, |content| content["state"] == "waiting");
     let ticket =
-        world.ask("GET", "/api/v1/contents/{id}/reach", &sent, None).json()["ticket"].as_str().unwrap().to_owned();
+        fixture.ask("GET", "/api/v1/contents/{id}/reach", &sent, None).json()["ticket"].as_str().unwrap().to_owned();
     let received = add(&other, &json!({ "source": ticket }));
     other.wait(&received, |content| content["state"] == "complete");
-    world.wait(&sent, |content| content["state"] == "complete");
-    let after = samples(&world);
+    fixture.wait(&sent, |content| content["state"] == "complete");
+    let after = samples(&fixture);
     for (state, protocol, count) in [
         ("seeding", "torrent", 1),
         ("complete", "bulk", 1),

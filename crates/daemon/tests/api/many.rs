@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anabranch_content::hash::sha1;
 
-use crate::world::{PATIENCE, World, noise};
+use crate::fixture::{Fixture, PATIENCE, noise};
 
 /// As many as show what grows with their square.
 const CONTENTS: usize = 150;
@@ -22,63 +22,64 @@ fn content(dir: &Path, number: usize) -> Vec<u8> {
     [head.as_bytes(), &sha1(&bytes), b"ee"].concat()
 }
 
-fn wait_for_all(world: &World) {
+fn wait_for_all(fixture: &Fixture) {
     let began = Instant::now();
-    let seeding = || world.ask("GET", "/api/v1/session", "", None).json()["contents"]["seeding"].as_u64();
+    let seeding = || fixture.ask("GET", "/api/v1/session", "", None).json()["contents"]["seeding"].as_u64();
     while seeding() != Some(CONTENTS as u64) {
         assert!(began.elapsed() < PATIENCE, "{:?} are seeding", seeding());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 
-fn metric(world: &World, name: &str) -> u64 {
-    let text = String::from_utf8(world.send("GET", "/metrics", &world.fields(), b"").body).unwrap();
+fn metric(fixture: &Fixture, name: &str) -> u64 {
+    let text = String::from_utf8(fixture.send("GET", "/metrics", &fixture.fields(), b"").body).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
 }
 
 /// The records of what is verified, by the numbers of their files: one that is written again is another file.
-fn records(world: &World) -> BTreeMap<PathBuf, u64> {
-    let records = std::fs::read_dir(world.dir.path().join("state/resume")).unwrap();
+fn records(fixture: &Fixture) -> BTreeMap<PathBuf, u64> {
+    let records = std::fs::read_dir(fixture.dir.path().join("state/resume")).unwrap();
     records.map(|record| record.unwrap()).map(|record| (record.path(), record.metadata().unwrap().ino())).collect()
 }
 
-/// What this process has open below the world's folder, but for contents' files, of which so many are kept open as there is room for.
-fn open_files(world: &World) -> Vec<PathBuf> {
+/// What this process has open below the daemon's folder, but for contents' files, of which so many are kept open as there is room for.
+fn open_files(fixture: &Fixture) -> Vec<PathBuf> {
     let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let open = open.filter_map(|file| std::fs::read_link(file.path()).ok());
-    open.filter(|path| path.starts_with(world.dir.path()) && path.extension().is_none_or(|end| end != "bin")).collect()
+    open.filter(|path| path.starts_with(fixture.dir.path()) && path.extension().is_none_or(|end| end != "bin"))
+        .collect()
 }
 
 #[test]
 fn what_a_content_costs_does_not_grow_with_the_others() {
-    let world = World::new();
+    let fixture = Fixture::new();
     for number in 0..CONTENTS {
-        let torrent = content(&world.files(), number);
-        let fields = world.fields().replace("application/json", "application/x-bittorrent");
-        let added = world.send("POST", "/api/v1/contents", &fields, &torrent);
+        let torrent = content(&fixture.files(), number);
+        let fields = fixture.fields().replace("application/json", "application/x-bittorrent");
+        let added = fixture.send("POST", "/api/v1/contents", &fields, &torrent);
         assert_eq!(added.status, 201, "{}", added.json());
     }
-    wait_for_all(&world);
+    wait_for_all(&fixture);
     // Each is kept when it is added, with the number of the next, and when it is known what of it is there.
     let most = 4 * CONTENTS as u64;
-    let values = metric(&world, "anabranch_library_values_total");
+    let values = metric(&fixture, "anabranch_library_values_total");
     assert!(values <= most, "{values} values were written for {CONTENTS} contents");
 
     // What is complete is only read: nothing is held for it.
     let began = Instant::now();
-    while open_files(&world).len() > CONTENTS / 10 || world.files().join(".anabranch-lock").exists() {
-        assert!(began.elapsed() < PATIENCE, "{:?}", open_files(&world));
+    while open_files(&fixture).len() > CONTENTS / 10 || fixture.files().join(".anabranch-lock").exists() {
+        assert!(began.elapsed() < PATIENCE, "{:?}", open_files(&fixture));
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    let before = records(&world);
+    let before = records(&fixture);
     assert_eq!(before.len(), CONTENTS);
 
     // The next run finds all as it was, and writes nothing.
-    let world = World::over(world.end());
-    wait_for_all(&world);
-    assert_eq!(world.send("GET", "/readyz", "", b"").status, 200);
-    assert_eq!(metric(&world, "anabranch_library_values_total"), 0);
-    assert_eq!(records(&world), before);
-    assert!(open_files(&world).len() <= CONTENTS / 10, "{:?}", open_files(&world));
+    let fixture = Fixture::over(fixture.end());
+    wait_for_all(&fixture);
+    assert_eq!(fixture.send("GET", "/readyz", "", b"").status, 200);
+    assert_eq!(metric(&fixture, "anabranch_library_values_total"), 0);
+    assert_eq!(records(&fixture), before);
+    assert!(open_files(&fixture).len() <= CONTENTS / 10, "{:?}", open_files(&fixture));
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::world::{Answer, PATIENCE, World, noise};
+use crate::fixture::{Answer, Fixture, PATIENCE, noise};
 
 const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
 
@@ -19,7 +19,7 @@ fn link(digit: char) -> String {
     format!("magnet%3A%3Fxt%3Durn%3Abtih%3A{}%26dn%3Dname%2B{digit}", hash(digit))
 }
 
-impl World {
+impl Fixture {
     fn look(&self, target: &str) -> Answer {
         self.send("GET", &format!("/api/v2/{target}"), &self.bearer(), b"")
     }
@@ -49,14 +49,14 @@ fn text(answer: &Answer) -> String {
 
 #[test]
 fn a_name_and_a_password_or_a_token_let_in_and_nothing_else_does() {
-    let world = World::new();
+    let fixture = Fixture::new();
     for target in ["app/version", "torrents/info", "sync/maindata", "transfer/info", "torrents/nothing", "x/y"] {
-        let refused = world.send("GET", &format!("/api/v2/{target}"), "", b"");
+        let refused = fixture.send("GET", &format!("/api/v2/{target}"), "", b"");
         assert!(matches!(refused.status, 403 | 405), "{target}: {refused:?}");
     }
     // Nobody set a password: one of the tokens is one.
-    assert_eq!(text(&world.log_in("admin", "adminadmin")), "Fails.");
-    let by_token = world.log_in("anybody", &world.token);
+    assert_eq!(text(&fixture.log_in("admin", "adminadmin")), "Fails.");
+    let by_token = fixture.log_in("anybody", &fixture.token);
     assert_eq!(text(&by_token), "Ok.");
     let cookie = by_token.field("set-cookie").unwrap();
     assert!(
@@ -64,50 +64,50 @@ fn a_name_and_a_password_or_a_token_let_in_and_nothing_else_does() {
         "{cookie}"
     );
 
-    let set = |body: Value| world.ask("PUT", "/api/v1/password", "", Some(&body));
+    let set = |body: Value| fixture.ask("PUT", "/api/v1/password", "", Some(&body));
     assert_eq!(set(json!({ "user": "me", "password": "short" })).status, 422);
     assert_eq!(set(json!({ "user": "me", "password": "correct horse" })).json(), json!({ "user": "me" }));
     for (user, password) in [("me", "wrong+horse"), ("you", "correct+horse"), ("", ""), ("me", "")] {
-        assert_eq!(text(&world.log_in(user, password)), "Fails.", "{user} {password}");
+        assert_eq!(text(&fixture.log_in(user, password)), "Fails.", "{user} {password}");
     }
-    let answer = world.log_in("me", "correct+horse");
+    let answer = fixture.log_in("me", "correct+horse");
     let cookie = answer.field("set-cookie").unwrap().split(';').next().unwrap().to_owned();
     let shown = format!("Cookie: {cookie}\r\n");
-    assert_eq!(text(&world.send("GET", "/api/v2/app/webapiVersion", &shown, b"")), "2.11.4");
-    assert_eq!(world.send("GET", "/api/v1/session", &shown, b"").status, 200);
+    assert_eq!(text(&fixture.send("GET", "/api/v2/app/webapiVersion", &shown, b"")), "2.11.4");
+    assert_eq!(fixture.send("GET", "/api/v1/session", &shown, b"").status, 200);
     // Other pages have the cookie sent from nowhere, and are refused where it is.
     let foreign = format!("{shown}{FORM}Origin: http://evil.example\r\n");
-    assert_eq!(world.send("POST", "/api/v2/app/shutdown", &foreign, b"").status, 403);
-    assert_eq!(world.send("POST", "/api/v2/auth/logout", &shown, b"").status, 200);
-    assert_eq!(world.send("GET", "/api/v2/app/version", &shown, b"").status, 403);
-    assert_eq!(world.ask("DELETE", "/api/v1/password", "", None).json(), json!({ "user": null }));
-    assert_eq!(text(&world.log_in("me", "correct+horse")), "Fails.");
+    assert_eq!(fixture.send("POST", "/api/v2/app/shutdown", &foreign, b"").status, 403);
+    assert_eq!(fixture.send("POST", "/api/v2/auth/logout", &shown, b"").status, 200);
+    assert_eq!(fixture.send("GET", "/api/v2/app/version", &shown, b"").status, 403);
+    assert_eq!(fixture.ask("DELETE", "/api/v1/password", "", None).json(), json!({ "user": null }));
+    assert_eq!(text(&fixture.log_in("me", "correct+horse")), "Fails.");
 
     // Who may look may not act.
-    let read_token = std::fs::read_to_string(world.dir.path().join("state/token-read")).unwrap();
+    let read_token = std::fs::read_to_string(fixture.dir.path().join("state/token-read")).unwrap();
     let shown = format!("Authorization: Bearer {}\r\n{FORM}", read_token.trim());
-    assert_eq!(world.send("GET", "/api/v2/torrents/info", &shown, b"").status, 200);
+    assert_eq!(fixture.send("GET", "/api/v2/torrents/info", &shown, b"").status, 200);
     for target in ["torrents/add", "torrents/delete", "app/setPreferences", "app/shutdown", "transfer/setUploadLimit"] {
-        assert_eq!(world.send("POST", &format!("/api/v2/{target}"), &shown, b"hashes=all").status, 403, "{target}");
+        assert_eq!(fixture.send("POST", &format!("/api/v2/{target}"), &shown, b"hashes=all").status, 403, "{target}");
         // Links elsewhere lead to what changes something.
-        assert_eq!(world.look(target).status, 405, "{target}");
+        assert_eq!(fixture.look(target).status, 405, "{target}");
     }
 }
 
 #[test]
 fn torrents_are_added_listed_in_pages_changed_and_removed() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let urls = ['c', 'a', 'b'].map(link).join("%0A");
-    let added =
-        world.act("torrents/add", &format!("urls={urls}&stopped=true&category=films&tags=x,y&ratioLimit=2&dlLimit=5"));
+    let added = fixture
+        .act("torrents/add", &format!("urls={urls}&stopped=true&category=films&tags=x,y&ratioLimit=2&dlLimit=5"));
     assert_eq!((added.status, text(&added)), (200, "Ok.".into()));
-    assert_eq!(text(&world.act("torrents/add", &format!("urls={}", link('a')))), "Fails.");
-    assert_eq!(text(&world.act("torrents/add", "urls=nonsense")), "Fails.");
-    assert_eq!(text(&world.act("torrents/add", &format!("urls={}&stopped=true", hash('d')))), "Ok.");
-    assert_eq!(text(&world.look("torrents/count")), "4");
+    assert_eq!(text(&fixture.act("torrents/add", &format!("urls={}", link('a')))), "Fails.");
+    assert_eq!(text(&fixture.act("torrents/add", "urls=nonsense")), "Fails.");
+    assert_eq!(text(&fixture.act("torrents/add", &format!("urls={}&stopped=true", hash('d')))), "Ok.");
+    assert_eq!(text(&fixture.look("torrents/count")), "4");
     let names = |query: &str| -> Vec<String> {
         let name = |torrent: &Value| torrent["hash"].as_str().unwrap()[..1].to_owned();
-        world.torrents(query).iter().map(name).collect()
+        fixture.torrents(query).iter().map(name).collect()
     };
     assert_eq!(names("sort=hash"), ["a", "b", "c", "d"]);
     assert_eq!(names("sort=hash&reverse=true&limit=2&offset=1"), ["c", "b"]);
@@ -120,11 +120,11 @@ fn torrents_are_added_listed_in_pages_changed_and_removed() {
     assert_eq!(names(&format!("hashes={}%7C{}&sort=hash", hash('b').to_uppercase(), hash('f'))), ["b"]);
     assert_eq!(names("filter=downloading").len(), 4);
     assert_eq!(names("filter=running").len(), 0);
-    for torrent in world.torrents("category=films") {
+    for torrent in fixture.torrents("category=films") {
         assert_eq!((torrent["ratio_limit"].as_f64(), torrent["dl_limit"].as_u64()), (Some(2.0), Some(5)));
         assert_eq!((torrent["state"].as_str(), torrent["tags"].as_str()), (Some("stoppedDL"), Some("x, y")));
     }
-    let rank = |to: &str| world.act(&format!("torrents/{to}"), &format!("hashes={}", hash('d'))).status;
+    let rank = |to: &str| fixture.act(&format!("torrents/{to}"), &format!("hashes={}", hash('d'))).status;
     assert_eq!(names("sort=priority"), ["c", "a", "b", "d"]);
     assert_eq!((rank("increasePrio"), names("sort=priority")), (200, ["c", "a", "d", "b"].map(String::from).into()));
     assert_eq!((rank("topPrio"), names("sort=priority")), (200, ["d", "c", "a", "b"].map(String::from).into()));
@@ -147,15 +147,15 @@ fn torrents_are_added_listed_in_pages_changed_and_removed() {
         ("torrents/nothing", "hashes=all".to_owned(), 404),
         ("rss/items", String::new(), 404),
     ] {
-        let answer = world.act(target, &form);
+        let answer = fixture.act(target, &form);
         assert_eq!(answer.status, status, "{target} {form}: {}", text(&answer));
     }
     assert_eq!(
-        world.act("torrents/delete", &format!("hashes={}%7C{}&deleteFiles=true", hash('a'), hash('b'))).status,
+        fixture.act("torrents/delete", &format!("hashes={}%7C{}&deleteFiles=true", hash('a'), hash('b'))).status,
         200
     );
     assert_eq!(names("sort=hash"), ["c", "d"]);
-    let again = World::over(world.end());
+    let again = Fixture::over(fixture.end());
     assert_eq!(again.torrents("").len(), 2);
 }
 
@@ -173,31 +173,31 @@ fn with_file(file: &[u8], fields: &[(&str, &str)]) -> Vec<u8> {
 
 #[test]
 fn torrent_files_come_in_forms_and_from_addresses_that_are_not_near() {
-    let sharer = World::new();
+    let sharer = Fixture::new();
     std::fs::create_dir_all(sharer.files().join("album")).unwrap();
     std::fs::write(sharer.files().join("album/one"), noise(300_000, 1)).unwrap();
     std::fs::write(sharer.files().join("album/two"), noise(70_000, 2)).unwrap();
     sharer.share(&sharer.files().join("album"));
     let torrent = std::fs::read(sharer.dir.path().join("state/torrents/1.torrent")).unwrap();
 
-    let world = World::fetching_from(&["127.0.0.1"]);
-    let fields = format!("{}Content-Type: multipart/form-data; boundary=b\r\n", world.bearer());
-    let add = |body: &[u8]| world.send("POST", "/api/v2/torrents/add", &fields, body);
+    let fixture = Fixture::fetching_from(&["127.0.0.1"]);
+    let fields = format!("{}Content-Type: multipart/form-data; boundary=b\r\n", fixture.bearer());
+    let add = |body: &[u8]| fixture.send("POST", "/api/v2/torrents/add", &fields, body);
     let added = add(&with_file(&torrent, &[("stopped", "true"), ("rename", "renamed")]));
     assert_eq!((added.status, text(&added)), (200, "Ok.".into()));
     assert_eq!(add(&with_file(b"no torrent", &[])).status, 415);
     assert_eq!(add(b"--b\r\nnonsense").status, 400);
-    let torrents = world.torrents("");
+    let torrents = fixture.torrents("");
     let hash = torrents[0]["hash"].as_str().unwrap().to_owned();
     assert_eq!((torrents[0]["name"].as_str(), torrents[0]["size"].as_u64()), (Some("renamed"), Some(370_000)));
     assert!(torrents[0]["content_path"].as_str().unwrap().ends_with("files/album"));
-    let files = world.look(&format!("torrents/files?hash={hash}")).json();
+    let files = fixture.look(&format!("torrents/files?hash={hash}")).json();
     assert_eq!((files[0]["name"].as_str(), files[1]["size"].as_u64()), (Some("album/one"), Some(70_000)));
-    assert_eq!(world.look(&format!("torrents/files?hash={hash}&indexes=9")).status, 409);
-    assert_eq!(world.look(&format!("torrents/export?hash={hash}")).body, torrent);
-    assert_eq!(world.act("torrents/filePrio", &format!("hash={hash}&id=1&priority=0")).status, 200);
-    assert_eq!(world.torrents("")[0]["size"].as_u64(), Some(300_000));
-    assert_eq!(world.act("torrents/delete", &format!("hashes={hash}&deleteFiles=false")).status, 200);
+    assert_eq!(fixture.look(&format!("torrents/files?hash={hash}&indexes=9")).status, 409);
+    assert_eq!(fixture.look(&format!("torrents/export?hash={hash}")).body, torrent);
+    assert_eq!(fixture.act("torrents/filePrio", &format!("hash={hash}&id=1&priority=0")).status, 200);
+    assert_eq!(fixture.torrents("")[0]["size"].as_u64(), Some(300_000));
+    assert_eq!(fixture.act("torrents/delete", &format!("hashes={hash}&deleteFiles=false")).status, 200);
 
     // A server that the user named serves it, also by a way around; one that nobody named is not asked.
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -222,11 +222,11 @@ fn torrent_files_come_in_forms_and_from_addresses_that_are_not_near() {
             stream.write_all(&answer).unwrap();
         }
     });
-    wait_until(|| world.torrents("").is_empty());
-    assert_eq!(text(&world.act("torrents/add", &format!("urls=http://{at}/moved&stopped=true"))), "Ok.");
-    assert_eq!(world.torrents("")[0]["hash"].as_str(), Some(hash.as_str()));
-    assert_eq!(text(&world.act("torrents/add", &format!("urls=http://{at}/magnet&stopped=true"))), "Ok.");
-    let other = World::new();
+    wait_until(|| fixture.torrents("").is_empty());
+    assert_eq!(text(&fixture.act("torrents/add", &format!("urls=http://{at}/moved&stopped=true"))), "Ok.");
+    assert_eq!(fixture.torrents("")[0]["hash"].as_str(), Some(hash.as_str()));
+    assert_eq!(text(&fixture.act("torrents/add", &format!("urls=http://{at}/magnet&stopped=true"))), "Ok.");
+    let other = Fixture::new();
     for url in [
         format!("http://{at}/x.torrent"),
         "http://localhost:1/".into(),
@@ -251,30 +251,30 @@ fn wait_until(is_so: impl Fn() -> bool) {
 
 #[test]
 fn what_changed_is_told_to_each_who_asks_from_where_it_is() {
-    let world = World::new();
-    let sync = |rid: u64| world.look(&format!("sync/maindata?rid={rid}")).json();
+    let fixture = Fixture::new();
+    let sync = |rid: u64| fixture.look(&format!("sync/maindata?rid={rid}")).json();
     let rid = |answer: &Value| answer["rid"].as_u64().unwrap();
     let first = sync(0);
     assert_eq!((first["full_update"].as_bool(), first["torrents"].is_null()), (Some(true), true));
     assert!(first["server_state"]["queueing"].as_bool().unwrap());
-    world.act("torrents/add", &format!("urls={}&stopped=true&category=films&tags=x", link('a')));
+    fixture.act("torrents/add", &format!("urls={}&stopped=true&category=films&tags=x", link('a')));
     let second = sync(rid(&first));
     assert!(second["full_update"].is_null());
     assert_eq!(second["torrents"][hash('a')]["category"], "films");
     assert_eq!((second["categories"]["films"]["name"].as_str(), &second["tags"]), (Some("films"), &json!(["x"])));
-    world.act("torrents/setUploadLimit", "hashes=all&limit=77");
+    fixture.act("torrents/setUploadLimit", "hashes=all&limit=77");
     let third = sync(rid(&second));
     assert_eq!(third["torrents"], json!({ hash('a'): { "up_limit": 77 } }));
     assert!(third["categories"].is_null() && third["tags"].is_null());
     // Another program is where it is, whoever else asked since.
     assert_eq!(sync(rid(&first))["torrents"][hash('a')]["up_limit"], 77);
     let trackers = format!("hash={}&urls=http://127.0.0.1:9/announce", hash('a'));
-    assert_eq!(world.act("torrents/addTrackers", &trackers).status, 200);
+    assert_eq!(fixture.act("torrents/addTrackers", &trackers).status, 200);
     assert_eq!(sync(rid(&third))["trackers"], json!({ "http://127.0.0.1:9/announce": [hash('a')] }));
     let fourth = sync(0);
-    world.act("torrents/delete", "hashes=all&deleteFiles=true");
-    world.act("torrents/removeCategories", "categories=films");
-    world.act("torrents/deleteTags", "tags=x");
+    fixture.act("torrents/delete", "hashes=all&deleteFiles=true");
+    fixture.act("torrents/removeCategories", "categories=films");
+    fixture.act("torrents/deleteTags", "tags=x");
     let last = sync(rid(&fourth));
     assert_eq!(last["torrents_removed"], json!([hash('a')]));
     assert_eq!((&last["categories_removed"], &last["tags_removed"]), (&json!(["films"]), &json!(["x"])));
@@ -283,22 +283,22 @@ fn what_changed_is_told_to_each_who_asks_from_where_it_is() {
     for strange in [rid(&last) + 100, 1, u64::from(u32::MAX), u64::MAX] {
         assert_eq!(sync(strange)["full_update"].as_bool(), Some(true), "{strange}");
     }
-    let again = World::over(world.end());
+    let again = Fixture::over(fixture.end());
     let answer = again.look(&format!("sync/maindata?rid={}", rid(&last))).json();
     assert_eq!(answer["full_update"].as_bool(), Some(true), "numbers of another run mean nothing");
 }
 
 #[test]
 fn super_seeding_is_turned_on_and_off_and_kept() {
-    let sharer = World::new();
+    let sharer = Fixture::new();
     let file = sharer.files().join("film.mkv");
     std::fs::write(&file, noise(500_000, 9)).unwrap();
     let id = sharer.share(&file);
-    let is_super = |world: &World| world.torrents("")[0]["super_seeding"].as_bool();
+    let is_super = |fixture: &Fixture| fixture.torrents("")[0]["super_seeding"].as_bool();
     assert_eq!(is_super(&sharer), Some(false));
     assert_eq!(sharer.act("torrents/setSuperSeeding", "hashes=all&value=true").status, 200);
     assert_eq!(is_super(&sharer), Some(true));
-    let sharer = World::over(sharer.end());
+    let sharer = Fixture::over(sharer.end());
     assert_eq!(is_super(&sharer), Some(true));
     sharer.wait(&id, |content| content["pieces"].is_u64() && content["state"] == "seeding");
     assert_eq!(sharer.act("torrents/setSuperSeeding", "hashes=all&value=false").status, 200);
@@ -309,8 +309,8 @@ fn super_seeding_is_turned_on_and_off_and_kept() {
     let content = sharer.wait(&id, |content| content["pieces"].is_u64() && content["state"] == "seeding");
     let session = sharer.ask("GET", "/api/v1/session", "", None).json();
     let body = json!({ "source": content["link"], "peers": [session["listening"][0]] });
-    let world = World::new();
-    let added = world.ask("POST", "/api/v1/contents", "", Some(&body)).json();
-    world.wait(&added["id"].to_string(), |content| content["completed"].is_u64());
+    let fixture = Fixture::new();
+    let added = fixture.ask("POST", "/api/v1/contents", "", Some(&body)).json();
+    fixture.wait(&added["id"].to_string(), |content| content["completed"].is_u64());
     sharer.wait(&id, |_| is_super(&sharer) == Some(false));
 }

@@ -13,12 +13,12 @@ fn content() -> Content {
 }
 
 /// What a download came to.
-struct Told {
+struct Outcome {
     events: Vec<Event>,
     progress: Progress,
 }
 
-impl Told {
+impl Outcome {
     fn saw(&self, wanted: impl Fn(&EventKind) -> bool) -> bool {
         self.events.iter().any(|event| wanted(&event.kind))
     }
@@ -26,7 +26,7 @@ impl Told {
 
 /// Downloads `content` from a peer that says it has everything, then follows `script`, and, where `helper`, from an honest
 /// session that is dialled once `script` is done.
-fn get_from(content: &Content, helper: bool, script: impl AsyncFnOnce(Raw)) -> Told {
+fn get_from(content: &Content, helper: bool, script: impl AsyncFnOnce(Raw)) -> Outcome {
     run(async {
         let (listener, address) = listener().await;
         let seed = Node::seed(1, content);
@@ -48,7 +48,7 @@ fn get_from(content: &Content, helper: bool, script: impl AsyncFnOnce(Raw)) -> T
         }
         node.finished().await;
         content.assert_in(&out, |_| true);
-        Told { progress: node.progress(id), events: std::mem::take(&mut node.seen) }
+        Outcome { progress: node.progress(id), events: std::mem::take(&mut node.seen) }
     })
 }
 

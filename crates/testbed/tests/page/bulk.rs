@@ -3,22 +3,22 @@
 use anabranch_testbed::peers::anabranch;
 use anabranch_testbed::process::Process;
 
-use super::stage::{LIMIT, Stage, must};
+use super::fixture::{Fixture, LIMIT, must};
 
 #[test]
 fn a_ticket_is_made_for_a_file_and_one_that_was_given_is_pasted() {
-    let stage = Stage::alone();
-    let (browser, dir) = (&stage.browser, stage.dir.path());
+    let fixture = Fixture::alone();
+    let (browser, dir) = (&fixture.browser, fixture.dir.path());
     std::fs::write(dir.join("files/report.bin"), vec![7; 2_000_000]).unwrap();
     std::fs::write(dir.join("answer.bin"), vec![9; 1_000_000]).unwrap();
-    stage.open();
+    fixture.open();
     must(browser.click("#add"));
     must(browser.write("#add-path", &dir.join("files/report.bin").to_string_lossy()));
     must(browser.run("document.getElementById('add-how').value = 'ticket';"));
-    stage.assert_accessible("the dialog with a ticket to be made");
+    fixture.assert_accessible("the dialog with a ticket to be made");
     must(browser.click("#add-dialog .primary"));
     must(browser.wait("document.getElementById('told')?.textContent.startsWith('bulk1-')"));
-    stage.assert_accessible("a ticket");
+    fixture.assert_accessible("a ticket");
     let ticket = must(browser.run("return document.getElementById('told').textContent;"));
     let mut receive = must(anabranch::command(None));
     receive.current_dir(dir).args(["receive", ticket.as_str().unwrap(), "-o", "out", "--quiet"]);
@@ -41,16 +41,16 @@ fn a_ticket_is_made_for_a_file_and_one_that_was_given_is_pasted() {
 
 #[test]
 fn a_live_stream_is_made_and_its_page_says_where_it_is_sent_and_where_viewers_find_it() {
-    let stage = Stage::alone();
-    let browser = &stage.browser;
-    stage.open();
+    let fixture = Fixture::alone();
+    let browser = &fixture.browser;
+    fixture.open();
     must(browser.click("#add"));
     must(browser.run("document.getElementById('add-how').value = 'live';"));
     must(browser.click("#add-dialog .primary"));
     must(browser.wait("document.getElementById('told')?.textContent.startsWith('ppspp:')"));
     must(browser.wait("/^PUT http.*\\/contents\\/1\\/live$/.test(document.getElementById('input')?.textContent)"));
     must(browser.wait("document.querySelector('.row.waiting .name')?.textContent === 'live.ts'"));
-    stage.assert_accessible("a live stream");
+    fixture.assert_accessible("a live stream");
     must(browser.press("Remove"));
     must(browser.click("#remove-dialog .danger"));
     must(browser.wait("document.querySelectorAll('.row').length === 0"));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_testbed::browser::{ARROW_DOWN, END, ENTER, ESCAPE};
 
-use super::stage::{Stage, must};
+use super::fixture::{Fixture, must};
 
 /// Transfers of a long list.
 const MANY: usize = 500;
@@ -21,8 +21,8 @@ const NOTE_ROWS: &str = "addEventListener('DOMContentLoaded', () => new Mutation
     }).observe(document.body, { childList: true, subtree: true }));";
 
 /// Adds contents that wait, as programs do.
-fn add_many(stage: &Stage, count: usize) {
-    let added = stage.browser.run_async(&format!(
+fn add_many(fixture: &Fixture, count: usize) {
+    let added = fixture.browser.run_async(&format!(
         "for (let at = 1; at <= {count}; at++) {{ \
            const source = `magnet:?xt=urn:btih:${{at.toString(16).padStart(40, '0')}}&dn=transfer ${{at}}`; \
            const options = {{ method: 'POST', headers: {{ 'content-type': 'application/json' }}, body: JSON.stringify({{ source, paused: true }}) }}; \
@@ -35,29 +35,29 @@ fn add_many(stage: &Stage, count: usize) {
 #[test]
 #[ignore = "a minute: `make page`"]
 fn every_part_of_the_page_is_accessible_on_a_desk_and_on_a_phone() {
-    let stage = Stage::on_a_network(64);
-    let browser = &stage.browser;
+    let fixture = Fixture::on_a_network(64);
+    let browser = &fixture.browser;
     for (what, width, height) in [("desk", 1360, 900), ("phone", 390, 844)] {
         must(browser.resize(width, height));
-        stage.open();
+        fixture.open();
         if what == "desk" {
-            stage.assert_accessible("the empty list");
-            must(browser.paste("#search", &stage.magnet));
-            must(browser.drop_file(&stage.tone));
+            fixture.assert_accessible("the empty list");
+            must(browser.paste("#search", &fixture.magnet));
+            must(browser.drop_file(&fixture.tone));
         }
         must(browser.wait("document.querySelectorAll('.row').length === 2"));
-        stage.assert_accessible(&format!("the list, {what}"));
+        fixture.assert_accessible(&format!("the list, {what}"));
         for (button, field) in [("#add", "#add-links"), ("#limits", "#limit-down")] {
             must(browser.click(button));
             must(browser.wait(&format!("document.querySelector('{field}').checkVisibility()")));
-            stage.assert_accessible(&format!("the dialog of {button}, {what}"));
+            fixture.assert_accessible(&format!("the dialog of {button}, {what}"));
             must(browser.keys(&[ESCAPE]));
         }
         must(browser.click(".row"));
         for tab in ["overview", "files", "peers", "trackers", "paths", "log"] {
             must(browser.click(&format!("#tab-{tab}")));
             must(browser.wait("document.getElementById('panel').children.length > 0"));
-            stage.assert_accessible(&format!("{tab}, {what}"));
+            fixture.assert_accessible(&format!("{tab}, {what}"));
             let wider = "document.documentElement.scrollWidth > document.documentElement.clientWidth";
             assert_eq!(must(browser.run(&format!("return {wider};"))), false, "{tab} is wider than a {what}");
         }
@@ -67,10 +67,10 @@ fn every_part_of_the_page_is_accessible_on_a_desk_and_on_a_phone() {
 #[test]
 #[ignore = "a minute: `make page`"]
 fn hundreds_of_transfers_are_walked_through_by_keyboard_and_the_page_left_open_grows_no_memory() {
-    let stage = Stage::alone();
-    let browser = &stage.browser;
-    stage.open();
-    add_many(&stage, MANY);
+    let fixture = Fixture::alone();
+    let browser = &fixture.browser;
+    fixture.open();
+    add_many(&fixture, MANY);
     must(browser.wait(&format!("document.getElementById('count').textContent === '{MANY} transfers'")));
     let rows = must(browser.run("return document.querySelectorAll('.row').length;")).as_u64().unwrap();
     assert!(rows < 60, "{rows} rows are drawn, of which a dozen can be seen");
@@ -114,14 +114,14 @@ fn hundreds_of_transfers_are_walked_through_by_keyboard_and_the_page_left_open_g
 #[test]
 #[ignore = "prints times: `make page`"]
 fn the_time_until_hundreds_of_transfers_are_seen_is_printed() {
-    let stage = Stage::alone();
-    let browser = &stage.browser;
-    stage.open();
-    add_many(&stage, MANY);
+    let fixture = Fixture::alone();
+    let browser = &fixture.browser;
+    fixture.open();
+    add_many(&fixture, MANY);
     must(browser.devtools("Page.addScriptToEvaluateOnNewDocument", &serde_json::json!({ "source": NOTE_ROWS })));
     let mut times: Vec<(u64, u64)> = (0..OPENINGS)
         .map(|_| {
-            stage.open();
+            fixture.open();
             let rows = must(browser.wait("window.rowsAt")).as_f64().unwrap_or_default();
             let paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime";
             let paint = must(browser.wait(paint)).as_f64().unwrap_or_default();
@@ -142,11 +142,11 @@ fn pictures_are_taken_of_it() {
         println!("no picture is taken: ANABRANCH_SCREENSHOTS names no folder");
         return;
     };
-    let stage = Stage::on_a_network(128);
-    let browser = &stage.browser;
-    stage.open();
-    must(browser.paste("#search", &stage.magnet));
-    must(browser.drop_file(&stage.tone));
+    let fixture = Fixture::on_a_network(128);
+    let browser = &fixture.browser;
+    fixture.open();
+    must(browser.paste("#search", &fixture.magnet));
+    must(browser.drop_file(&fixture.tone));
     must(browser.wait("document.querySelectorAll('.row').length === 2"));
     must(browser.run("[...document.querySelectorAll('.row')].find((row) => /noise/.test(row.textContent)).click();"));
     must(browser.run_async(
@@ -159,7 +159,7 @@ fn pictures_are_taken_of_it() {
     std::thread::sleep(Duration::from_secs(8));
     let take = |name: &str| must(browser.screenshot(&dir.join(format!("daemon-{name}.png"))));
     take("page");
-    let network = stage.network.as_ref().unwrap();
+    let network = fixture.network.as_ref().unwrap();
     let link = network.find_link(super::CUT[0], Some(super::CUT[1])).unwrap();
     network.set_link_up(link, false).unwrap();
     must(browser.set_dark(true));

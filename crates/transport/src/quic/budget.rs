@@ -229,13 +229,13 @@ impl Charged {
 
     /// `bytes`, which keep the charge alive as long as any slice of them is somewhere.
     pub(super) fn keep_with(&self, bytes: Bytes) -> Bytes {
-        struct Kept(Bytes, #[expect(dead_code, reason = "is there to be dropped")] Charged);
-        impl AsRef<[u8]> for Kept {
+        struct ChargedBytes(Bytes, #[expect(dead_code, reason = "is there to be dropped")] Charged);
+        impl AsRef<[u8]> for ChargedBytes {
             fn as_ref(&self) -> &[u8] {
                 &self.0
             }
         }
-        Bytes::from_owner(Kept(bytes, self.clone()))
+        Bytes::from_owner(ChargedBytes(bytes, self.clone()))
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Span {
 
 /// What a connection reached in the time that counts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reached {
+pub(super) struct Measured {
     /// Payload that arrived, in bits a second.
     pub goodput_bps: f64,
     /// The sender's smoothed round-trip time, its mean.
@@ -155,12 +155,12 @@ pub(super) fn run(
     flows: &[(Congestion, Duration)],
     warm_up: Duration,
     end: Duration,
-) -> Vec<Reached> {
+) -> Vec<Measured> {
     Sim::new(bottleneck, flows).run(warm_up, end)
 }
 
 /// Runs one connection whose receiver asks for what it gets, and so sends a little of its own, other than [`run`]'s.
-pub(super) fn asked_for(bottleneck: Bottleneck, congestion: Congestion, warm_up: Duration, end: Duration) -> Reached {
+pub(super) fn asked_for(bottleneck: Bottleneck, congestion: Congestion, warm_up: Duration, end: Duration) -> Measured {
     let mut sim = Sim::new(bottleneck, &[(congestion, Duration::ZERO)]);
     sim.flows[0].asked = Some(0);
     sim.run(warm_up, end)[0]
@@ -220,7 +220,7 @@ impl Sim {
         Self { start, there: Shaper::new(there, 7, start), back: Shaper::new(back, 8, start), flows }
     }
 
-    fn run(mut self, warm_up: Duration, end: Duration) -> Vec<Reached> {
+    fn run(mut self, warm_up: Duration, end: Duration) -> Vec<Measured> {
         let (warm, end) = (self.start + warm_up, self.start + end);
         let mut now = self.start;
         let mut counts_from = None;
@@ -237,7 +237,7 @@ impl Sim {
             now = self.next(now).min(end);
         }
         let counted = end - counts_from.unwrap_or(end);
-        self.flows.iter_mut().map(|flow| flow.reached(counted)).collect()
+        self.flows.iter_mut().map(|flow| flow.measured(counted)).collect()
     }
 
     fn steadily(mut self, rate_bytes: u64, span: Duration, end: Duration) -> Vec<Span> {
@@ -385,10 +385,10 @@ impl Flow {
         }
     }
 
-    fn reached(&mut self, counted: Duration) -> Reached {
-        let Some(stats) = self.stats() else { return Reached::default() };
+    fn measured(&mut self, counted: Duration) -> Measured {
+        let Some(stats) = self.stats() else { return Measured::default() };
         let sent = (stats.udp_tx.datagrams - self.before.sent).max(1);
-        Reached {
+        Measured {
             goodput_bps: (self.received - self.before.received) as f64 * 8.0 / counted.as_secs_f64(),
             round_trip: self.round_trips / self.looks.max(1),
             lost: (stats.lost_packets - self.before.lost) as f64 / sent as f64,

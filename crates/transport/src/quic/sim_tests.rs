@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::config::{Congestion, MTU_MAX};
-use super::sim::{Bottleneck, MTU, Reached, Span, asked_for, run, steadily};
+use super::sim::{Bottleneck, MTU, Measured, Span, asked_for, run, steadily};
 
 const SECOND: Duration = Duration::from_secs(1);
 const ROUND_TRIP: Duration = Duration::from_millis(40);
@@ -20,7 +20,7 @@ fn line(rate: u64, queue: f64) -> Bottleneck {
     }
 }
 
-fn alone(bottleneck: Bottleneck, congestion: Congestion, seconds: u32) -> Reached {
+fn alone(bottleneck: Bottleneck, congestion: Congestion, seconds: u32) -> Measured {
     run(bottleneck, &[(congestion, Duration::ZERO)], 2 * SECOND, seconds * SECOND)[0]
 }
 

@@ -18,7 +18,7 @@ use super::schema;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A daemon, its folders, and the session that it asks.
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) address: SocketAddr,
     pub(crate) token: String,
@@ -46,7 +46,7 @@ impl Answer {
     }
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self::over(tempfile::tempdir().unwrap())
     }
@@ -205,7 +205,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.stop();
     }

@@ -1,4 +1,4 @@
-//! Who is on the stage: a SCION network in this process, one who shares on it, a daemon that fetches, and a browser.
+//! Who is on the fixture: a SCION network in this process, one who shares on it, a daemon that fetches, and a browser.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const SAMPLES: u32 = 8000;
 const TONE_SECONDS: u32 = 20;
 
 /// All of them. They end in this order.
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(crate) browser: Browser,
     _daemon: Process,
     _sharing: Option<Process>,
@@ -45,7 +45,7 @@ pub(crate) fn must<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
 }
 
-impl Stage {
+impl Fixture {
     /// A daemon on a network of its own, which no other test has: `third` is the third number of its addresses.
     pub(crate) fn on_a_network(third: u8) -> Self {
         let text = TOPOLOGY.replace("127.77.0.0", &format!("127.153.{third}.0"));
