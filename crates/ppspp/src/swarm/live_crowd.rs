@@ -1,6 +1,6 @@
 //! Fifty viewers of a stream of 4 Mbit/s whose source has an uplink of 12: what it takes that nobody's picture stands still.
 
-use super::live_world::*;
+use super::live_sim::*;
 
 /// Viewers, and what their uplinks carry beside the source's.
 const VIEWERS: usize = 50;
@@ -41,19 +41,19 @@ struct Outcome {
     beside: [f64; 2],
 }
 
-fn gather(world: &World) -> Outcome {
-    let mut starts: Vec<u64> = world.viewers().map(|node| node.started_us.map_or(u64::MAX, |us| us / 1000)).collect();
-    let mut lags: Vec<u16> = world.viewers().flat_map(|node| node.lags_ms.iter().copied()).collect();
+fn gather(sim: &LiveSim) -> Outcome {
+    let mut starts: Vec<u64> = sim.viewers().map(|node| node.started_us.map_or(u64::MAX, |us| us / 1000)).collect();
+    let mut lags: Vec<u16> = sim.viewers().flat_map(|node| node.lags_ms.iter().copied()).collect();
     starts.sort_unstable();
     lags.sort_unstable();
     let at = |len: usize, of: usize| (len * of / 1000).min(len - 1);
-    let nodes = || world.nodes.iter().flatten();
+    let nodes = || sim.nodes.iter().flatten();
     let sent = nodes().map(|node| node.sent_chunks).sum::<u64>() as f64 / 1000.0;
     Outcome {
         start_ms: [500, 950, 1000].map(|of| starts[at(starts.len(), of)]),
-        stalls: world.stalls(),
-        copies: world.copies(),
-        behind_s: world.mean_delay_s(),
+        stalls: sim.stalls(),
+        copies: sim.copies(),
+        behind_s: sim.mean_delay_s(),
         lag_ms: [500, 999, 1000].map(|of| lags[at(lags.len(), of)]),
         twice: nodes().map(|node| node.swarm.wasted_bytes() / 8).sum::<u64>() as f64 / sent,
         overflowed: nodes().map(|node| node.overflowed).sum::<u64>() as f64 / sent,
@@ -67,29 +67,29 @@ fn gather(world: &World) -> Outcome {
 /// The crowd watches; what became of it is printed as a line of the table.
 fn watch(crowd: Crowd, seed: u64) -> Outcome {
     let loss = if crowd == Crowd::Lossy { 0.01 } else { 0.0 };
-    let mut world = World::with_stream(seed, loss, SOURCE_MBPS, STREAM_MBPS);
-    world.run(ALONE_US);
+    let mut sim = LiveSim::with_stream(seed, loss, SOURCE_MBPS, STREAM_MBPS);
+    sim.run(ALONE_US);
     for _ in 0..VIEWERS {
-        world.join(VIEWER_MBPS);
-        world.run(if crowd == Crowd::AtOnce { 0 } else { 100_000 });
+        sim.join(VIEWER_MBPS);
+        sim.run(if crowd == Crowd::AtOnce { 0 } else { 100_000 });
     }
     if crowd == Crowd::Changing {
         for _ in 0..10 {
-            let gone = world.rng.usize(1..=VIEWERS);
-            world.leave(gone);
-            world.join(VIEWER_MBPS);
-            world.run(300_000);
+            let gone = sim.rng.usize(1..=VIEWERS);
+            sim.leave(gone);
+            sim.join(VIEWER_MBPS);
+            sim.run(300_000);
         }
     }
-    world.run(WATCH_US);
-    let outcome = gather(&world);
+    sim.run(WATCH_US);
+    let outcome = gather(&sim);
     let Outcome { start_ms: [half, most, last], stalls, copies, behind_s, lag_ms, twice, overflowed, beside } = outcome;
     println!(
         "| {crowd:?} | {seed} | {half}, {most}, {last} ms | {stalls} | {copies:.2} | {behind_s:.2} s | {lag_ms:?} ms | \
          {twice:.1}, {overflowed:.1} | {beside:.0?} |"
     );
-    assert!(world.viewers().all(|node| node.liars.is_empty()), "nobody lies");
-    assert!(world.nodes.iter().flatten().all(|node| node.chunks_max as u64 <= WINDOW + PER_SIGNATURE));
+    assert!(sim.viewers().all(|node| node.liars.is_empty()), "nobody lies");
+    assert!(sim.nodes.iter().flatten().all(|node| node.chunks_max as u64 <= WINDOW + PER_SIGNATURE));
     outcome
 }
 

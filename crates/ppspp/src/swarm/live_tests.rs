@@ -1,6 +1,6 @@
 //! What a live swarm does that is not a matter of numbers: windows, restarts, liars, twins.
 
-use super::live_world::*;
+use super::live_sim::*;
 use super::*;
 use crate::wire::{ChannelId, Message};
 
@@ -8,20 +8,20 @@ use crate::wire::{ChannelId, Message};
 /// One that was there for a while makes room, but only for who proved its address.
 #[test]
 fn a_full_viewer_refuses_with_addresses() {
-    let mut world = World::new(7, 0.0, 50);
-    let full = world.join(50);
+    let mut sim = LiveSim::new(7, 0.0, 50);
+    let full = sim.join(50);
     for _ in 1..VIEWER_CHANNELS_MAX {
-        let number = world.join(50);
-        world.node(number).is_hidden = true;
-        world.connect(number, full);
-        world.run(1_000);
+        let number = sim.join(50);
+        sim.node(number).is_hidden = true;
+        sim.connect(number, full);
+        sim.run(1_000);
     }
-    world.run(300_000);
-    assert_eq!(world.node(full).swarm.peers().count(), VIEWER_CHANNELS_MAX);
-    let call = |world: &mut World, asks: bool| {
+    sim.run(300_000);
+    assert_eq!(sim.node(full).swarm.peers().count(), VIEWER_CHANNELS_MAX);
+    let call = |sim: &mut LiveSim, asks: bool| {
         let stranger = address(1000 + usize::from(asks));
-        let (now, params) = (world.now(), params(&world.document));
-        let swarm = &mut world.node(full).swarm;
+        let (now, params) = (sim.now(), params(&sim.document));
+        let swarm = &mut sim.node(full).swarm;
         let mut opening = vec![0; 4];
         crate::wire::Opening::encode(
             Dialect::Rfc7574,
@@ -29,7 +29,7 @@ fn a_full_viewer_refuses_with_addresses() {
             &mut opening,
         );
         swarm.datagram(now, &stranger, &opening);
-        let to_stranger = |swarm: &mut Swarm<Way>| -> Vec<Vec<u8>> {
+        let to_stranger = |swarm: &mut Swarm<PathAddress>| -> Vec<Vec<u8>> {
             let all = std::iter::from_fn(|| swarm.transmit());
             all.filter(|transmit| transmit.peer == stranger).map(|transmit| transmit.datagram).collect()
         };
@@ -48,10 +48,10 @@ fn a_full_viewer_refuses_with_addresses() {
         }
         (named, swarm.has_channel(&stranger))
     };
-    assert_eq!(call(&mut world, false), (0, false));
-    assert_eq!(call(&mut world, true), (8, false));
-    world.run(2_000_000);
-    assert!(call(&mut world, true).1, "room is made");
+    assert_eq!(call(&mut sim, false), (0, false));
+    assert_eq!(call(&mut sim, true), (8, false));
+    sim.run(2_000_000);
+    assert!(call(&mut sim, true).1, "room is made");
 }
 
 /// Viewers whom no other can reach have all of it from the source; the window bounds what anybody keeps; a latecomer starts near the
@@ -59,26 +59,26 @@ fn a_full_viewer_refuses_with_addresses() {
 #[test]
 fn viewers_without_neighbours_and_the_window() {
     for seed in 0..3 {
-        let mut world = World::new(seed, 0.01, 20);
-        world.node(SOURCE).swarm.set_copies(8);
+        let mut sim = LiveSim::new(seed, 0.01, 20);
+        sim.node(SOURCE).swarm.set_copies(8);
         for _ in 0..3 {
-            let number = world.join(5);
-            world.node(number).is_hidden = true;
+            let number = sim.join(5);
+            sim.node(number).is_hidden = true;
         }
-        world.run(14_000_000);
-        let late = world.join(5);
-        world.node(late).is_hidden = true;
-        let edge = world.node(SOURCE).swarm.live_edge();
-        world.run(6_000_000);
-        world.print();
+        sim.run(14_000_000);
+        let late = sim.join(5);
+        sim.node(late).is_hidden = true;
+        let edge = sim.node(SOURCE).swarm.live_edge();
+        sim.run(6_000_000);
+        sim.print();
         // A chunk whose announcement is lost is late: there is nobody else to get it from.
-        assert!(world.viewers().all(|node| node.started_us.is_some() && node.stalls <= 4), "{} stalls", world.stalls());
-        let began = world.node(late).events.iter().find_map(|event| match event {
+        assert!(sim.viewers().all(|node| node.started_us.is_some() && node.stalls <= 4), "{} stalls", sim.stalls());
+        let began = sim.node(late).events.iter().find_map(|event| match event {
             LiveEvent::Tuned(chunk) => Some(*chunk),
             _ => None,
         });
-        assert!(began.is_some_and(|began| began + 2_000_000 / world.chunk_us > edge), "{began:?} of {edge}");
-        for node in world.nodes.iter().flatten() {
+        assert!(began.is_some_and(|began| began + 2_000_000 / sim.chunk_us > edge), "{began:?} of {edge}");
+        for node in sim.nodes.iter().flatten() {
             assert!((1..=WINDOW + PER_SIGNATURE).contains(&(node.chunks_max as u64)), "{}", node.chunks_max);
             let floor = node.swarm.live_edge() - WINDOW;
             assert!(node.swarm.have().next_set(0).is_some_and(|first| first >= floor));
@@ -93,21 +93,21 @@ fn viewers_without_neighbours_and_the_window() {
 fn viewers_that_were_frozen_catch_up() {
     for (seed, others) in [(0, 0), (1, 0), (2, 5)] {
         for frozen_ms in [300, 900, 1500, 2500, 4000, 7000] {
-            let mut world = World::new(seed, 0.002, 12);
-            let number = world.join(5);
+            let mut sim = LiveSim::new(seed, 0.002, 12);
+            let number = sim.join(5);
             for _ in 0..others {
-                world.join(5);
+                sim.join(5);
             }
-            world.run(4_000_000);
-            let now_us = world.now_us;
-            world.node(number).frozen_until_us = now_us + frozen_ms * 1000;
+            sim.run(4_000_000);
+            let now_us = sim.now_us;
+            sim.node(number).frozen_until_us = now_us + frozen_ms * 1000;
             for _ in 0..(frozen_ms / 500 + 12) {
-                world.run(500_000);
+                sim.run(500_000);
                 // As drivers do: who was named is called again.
-                (1..=1 + others).for_each(|viewer| world.connect(viewer, SOURCE));
+                (1..=1 + others).for_each(|viewer| sim.connect(viewer, SOURCE));
             }
-            let edge = world.node(SOURCE).swarm.live_edge();
-            let chunk_us = world.chunk_us;
+            let edge = sim.node(SOURCE).swarm.live_edge();
+            let chunk_us = sim.chunk_us;
             let holes = |node: &Node| {
                 let start = node.events.iter().find_map(|event| match event {
                     LiveEvent::Tuned(chunk) => Some(*chunk),
@@ -117,14 +117,14 @@ fn viewers_that_were_frozen_catch_up() {
                     node.swarm.have().next_clear(start.unwrap_or(0).max(node.swarm.have().next_set(0).unwrap_or(0)));
                 (edge - ahead) * chunk_us / 1000
             };
-            let behind: Vec<u64> = world.viewers().map(holes).collect();
+            let behind: Vec<u64> = sim.viewers().map(holes).collect();
             assert!(
                 behind.iter().all(|behind| *behind < 1500),
                 "{behind:?} ms behind after {frozen_ms} ms, seed {seed}"
             );
             println!(
                 "frozen for {frozen_ms} ms, seed {seed}, {others} others: behind {behind:?} ms, {:.2} copies",
-                world.copies()
+                sim.copies()
             );
         }
     }
@@ -134,31 +134,31 @@ fn viewers_that_were_frozen_catch_up() {
 #[test]
 fn a_source_that_starts_again() {
     for seed in 0..3 {
-        let mut world = World::new(seed, 0.005, 10);
+        let mut sim = LiveSim::new(seed, 0.005, 10);
         for _ in 0..6 {
-            world.join(5);
+            sim.join(5);
         }
-        world.run(5_000_000);
-        assert!(world.all_play());
+        sim.run(5_000_000);
+        assert!(sim.all_play());
         // Killed: nobody is told. It is away for two seconds.
-        world.push_at_us = None;
-        world.leave(SOURCE);
-        world.run(2_000_000);
-        let again = world.source();
-        let number = world.add(again, 10);
-        world.nodes.swap(SOURCE, number);
-        world.nodes.truncate(number);
-        world.numbers.insert(address(SOURCE), SOURCE);
-        world.numbers.remove(&address(number));
-        (world.push_at_us, world.pushed, world.began_us) = (Some(world.now_us), 0, world.now_us);
+        sim.push_at_us = None;
+        sim.leave(SOURCE);
+        sim.run(2_000_000);
+        let again = sim.source();
+        let number = sim.add(again, 10);
+        sim.nodes.swap(SOURCE, number);
+        sim.nodes.truncate(number);
+        sim.numbers.insert(address(SOURCE), SOURCE);
+        sim.numbers.remove(&address(number));
+        (sim.push_at_us, sim.pushed, sim.began_us) = (Some(sim.now_us), 0, sim.now_us);
         for _ in 0..12 {
-            world.run(1_000_000);
+            sim.run(1_000_000);
             // As drivers do: who was named is called again.
-            (1..number).for_each(|viewer| world.connect(viewer, SOURCE));
+            (1..number).for_each(|viewer| sim.connect(viewer, SOURCE));
         }
-        world.print();
-        assert!(world.all_play(), "seed {seed}");
-        for node in world.viewers() {
+        sim.print();
+        assert!(sim.all_play(), "seed {seed}");
+        for node in sim.viewers() {
             let restarts = node.events.iter().filter(|event| **event == LiveEvent::Restarted).count();
             assert_eq!((restarts, node.liars.len()), (1, 0));
             assert!(node.chunks.iter().all(|(chunk, bytes)| **bytes == payload(*chunk)));
@@ -170,19 +170,19 @@ fn a_source_that_starts_again() {
 #[test]
 fn liars_are_named_and_nobody_else() {
     for seed in 0..3 {
-        let mut world = World::new(seed, 0.005, 10);
-        let mut numbers: Vec<usize> = (0..8).map(|_| world.join(5)).collect();
-        let liar = numbers.remove(world.rng.usize(..8));
-        world.node(liar).lies = true;
-        world.run(8_000_000);
-        assert!(world.all_play());
-        let named: Vec<Way> = world.viewers().flat_map(|node| node.liars.clone()).collect();
+        let mut sim = LiveSim::new(seed, 0.005, 10);
+        let mut numbers: Vec<usize> = (0..8).map(|_| sim.join(5)).collect();
+        let liar = numbers.remove(sim.rng.usize(..8));
+        sim.node(liar).lies = true;
+        sim.run(8_000_000);
+        assert!(sim.all_play());
+        let named: Vec<PathAddress> = sim.viewers().flat_map(|node| node.liars.clone()).collect();
         assert!(!named.is_empty() && named.iter().all(|named| *named == address(liar)), "{named:?}");
     }
 }
 
 /// A viewer with one peer, which says what the test wants.
-fn viewer(document: &[u8]) -> (Swarm<Way>, Instant, ChannelId) {
+fn viewer(document: &[u8]) -> (Swarm<PathAddress>, Instant, ChannelId) {
     let now = Instant::now();
     let mut viewer = Swarm::viewer(params(document), WINDOW, NTP + (1000 << 32), Mode::Fast, 7, now).expect("signed");
     viewer.connect(now, &address(1));
@@ -202,14 +202,14 @@ fn munro(document: &[u8], signer: &[u8], subtree: u64, second: u64) -> crate::me
     source.push(&HASH.hash(b"other"), NTP + (second << 32)).expect("signed").expect("full").clone()
 }
 
-fn say(viewer: &mut Swarm<Way>, now: Instant, channel: ChannelId, messages: &[Message<'_>]) {
+fn say(viewer: &mut Swarm<PathAddress>, now: Instant, channel: ChannelId, messages: &[Message<'_>]) {
     let codec = viewer.params.codec(Dialect::Rfc7574);
     let mut datagram = channel.to_be_bytes().to_vec();
     messages.iter().for_each(|message| message.encode(&codec, &mut datagram).expect("fits"));
     viewer.datagram(now, &address(1), &datagram);
 }
 
-fn liars(viewer: &mut Swarm<Way>) -> usize {
+fn liars(viewer: &mut Swarm<PathAddress>) -> usize {
     std::iter::from_fn(|| viewer.event()).filter(|event| matches!(event, Event::Liar(_))).count()
 }
 
@@ -259,13 +259,13 @@ fn only_what_the_source_signed_counts() {
 /// Two sources with one key: whoever hears of the other says so.
 #[test]
 fn a_twin_of_the_source_is_told_of() {
-    let mut world = World::new(0, 0.0, 10);
-    world.run(2_000_000);
-    let now = world.now();
-    let document = world.document.clone();
+    let mut sim = LiveSim::new(0, 0.0, 10);
+    sim.run(2_000_000);
+    let now = sim.now();
+    let document = sim.document.clone();
     let later = munro(&document, &document, 90, 500);
     let mut messages = Vec::new();
-    let source = &mut world.node(SOURCE).swarm;
+    let source = &mut sim.node(SOURCE).swarm;
     let mut opening = vec![0; 4];
     crate::wire::Opening::encode(
         Dialect::Rfc7574,
@@ -281,7 +281,7 @@ fn a_twin_of_the_source_is_told_of() {
 }
 
 /// A peer opens a channel to `swarm`, and proves with a sign of life where it is. Gives the channel, where that has a place.
-fn come(swarm: &mut Swarm<Way>, peer: Way, now: Instant) -> Option<ChannelId> {
+fn come(swarm: &mut Swarm<PathAddress>, peer: PathAddress, now: Instant) -> Option<ChannelId> {
     let mut opening = vec![0; 4];
     let handshake = swarm.params.handshake(Dialect::Rfc7574, 9, true, None);
     crate::wire::Opening::encode(Dialect::Rfc7574, &handshake, &mut opening);
@@ -323,20 +323,20 @@ fn forged_handshakes_do_not_keep_a_viewer_from_calling_others() {
 /// Channels that take nothing are given little: what is new goes to those who spread it.
 #[test]
 fn who_takes_nothing_is_passed_over() {
-    let mut world = World::new(3, 0.0, 50);
+    let mut sim = LiveSim::new(3, 0.0, 50);
     for _ in 0..2 {
-        let number = world.join(50);
-        world.node(number).is_hidden = true;
+        let number = sim.join(50);
+        sim.node(number).is_hidden = true;
     }
-    let idle: Vec<Way> = (0..4).map(|number| address(1000 + number)).collect();
-    let now = world.now();
-    let source = &mut world.node(SOURCE).swarm;
+    let idle: Vec<PathAddress> = (0..4).map(|number| address(1000 + number)).collect();
+    let now = sim.now();
+    let source = &mut sim.node(SOURCE).swarm;
     let channels: Vec<ChannelId> = idle.iter().map(|peer| come(source, *peer, now).expect("a place")).collect();
     let codec = source.params.codec(Dialect::Rfc7574);
     for _ in 0..25 {
-        world.run(400_000);
-        let now = world.now();
-        let source = &mut world.node(SOURCE).swarm;
+        sim.run(400_000);
+        let now = sim.now();
+        let source = &mut sim.node(SOURCE).swarm;
         // They say where they begin, as viewers do, and ask for nothing.
         for (peer, channel) in idle.iter().zip(&channels) {
             let mut datagram = channel.to_be_bytes().to_vec();
@@ -345,10 +345,10 @@ fn who_takes_nothing_is_passed_over() {
         }
     }
     for channel in &channels {
-        let given = world.node(SOURCE).swarm.channels[channel].live.allotted.count();
+        let given = sim.node(SOURCE).swarm.channels[channel].live.allotted.count();
         assert!(given < live_source::UNTAKEN_MAX + live_source::GROUP_CHUNKS, "{given} chunks");
     }
-    assert!(world.pushed > 8 * live_source::UNTAKEN_MAX, "{} chunks", world.pushed);
+    assert!(sim.pushed > 8 * live_source::UNTAKEN_MAX, "{} chunks", sim.pushed);
 }
 
 /// The old stream's chunks have the numbers of the new one's: what is known of those that were on their way says nothing any more.
@@ -356,7 +356,7 @@ fn who_takes_nothing_is_passed_over() {
 fn a_new_stream_begins_with_nothing_on_its_way() {
     let document = document();
     let (mut swarm, now, id) = viewer(&document);
-    let show = |swarm: &mut Swarm<Way>, subtree: u64, second: u64| {
+    let show = |swarm: &mut Swarm<PathAddress>, subtree: u64, second: u64| {
         let munro = munro(&document, &document, subtree, second);
         let mut messages = Vec::new();
         live::put_munro(&munro, &mut messages);

@@ -26,11 +26,11 @@ mod live;
 mod live_crowd;
 #[cfg(test)]
 mod live_paths;
+#[cfg(test)]
+mod live_sim;
 mod live_source;
 #[cfg(test)]
 mod live_tests;
-#[cfg(test)]
-mod live_world;
 mod open;
 mod receive;
 mod runs;

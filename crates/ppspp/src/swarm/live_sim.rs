@@ -26,18 +26,18 @@ pub(super) fn payload(chunk: u64) -> [u8; 8] {
     (chunk.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1).to_be_bytes()
 }
 
-pub(super) fn address(number: usize) -> Way {
-    Way { remote: SocketAddr::from(([10, 1, (number >> 8) as u8, number as u8], 7000)), path: 0 }
+pub(super) fn address(number: usize) -> PathAddress {
+    PathAddress { remote: SocketAddr::from(([10, 1, (number >> 8) as u8, number as u8], 7000)), path: 0 }
 }
 
 /// A peer over one of the paths to it; each is 10 ms longer than the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Way {
+pub(super) struct PathAddress {
     remote: SocketAddr,
     path: u8,
 }
 
-impl Way {
+impl PathAddress {
     /// The same peer over another path.
     pub(super) fn over(self, path: u8) -> Self {
         Self { path, ..self }
@@ -49,7 +49,7 @@ impl Way {
     }
 }
 
-impl PeerAddress for Way {
+impl PeerAddress for PathAddress {
     fn told_to(&self, _: &Self) -> Option<SocketAddr> {
         Some(self.remote)
     }
@@ -80,7 +80,7 @@ pub(super) fn params(document: &[u8]) -> SwarmParams {
 type Flying = (u64, u64, usize, usize, u8, Vec<u8>);
 
 pub(super) struct Node {
-    pub(super) swarm: Swarm<Way>,
+    pub(super) swarm: Swarm<PathAddress>,
     pub(super) chunks: BTreeMap<u64, Vec<u8>>,
     pub(super) uplink_mbps: u64,
     pub(super) uplink_free_us: u64,
@@ -97,8 +97,8 @@ pub(super) struct Node {
     pub(super) control_bytes: u64,
     /// Its machine is busy elsewhere until then: it neither hears nor says anything.
     pub(super) frozen_until_us: u64,
-    pub(super) events: Vec<LiveEvent<Way>>,
-    pub(super) liars: Vec<Way>,
+    pub(super) events: Vec<LiveEvent<PathAddress>>,
+    pub(super) liars: Vec<PathAddress>,
     pub(super) sent_chunks: u64,
     pub(super) chunks_max: usize,
     // ---- the player ----
@@ -117,12 +117,12 @@ pub(super) struct Node {
     began_at: Option<u64>,
 }
 
-pub(super) struct World {
+pub(super) struct LiveSim {
     pub(super) document: Vec<u8>,
     pub(super) start: Instant,
     pub(super) now_us: u64,
     pub(super) nodes: Vec<Option<Node>>,
-    pub(super) numbers: HashMap<Way, usize>,
+    pub(super) numbers: HashMap<PathAddress, usize>,
     pub(super) wires: BinaryHeap<Reverse<Flying>>,
     pub(super) count: u64,
     pub(super) rng: fastrand::Rng,
@@ -138,7 +138,7 @@ pub(super) struct World {
 
 pub(super) const SOURCE: usize = 0;
 
-impl World {
+impl LiveSim {
     /// A source of 2 Mbit/s.
     pub(super) fn new(seed: u64, loss: f64, uplink_mbps: u64) -> Self {
         println!("seed {seed}");
@@ -147,7 +147,7 @@ impl World {
 
     /// A source of so many Mbit/s.
     pub(super) fn with_stream(seed: u64, loss: f64, uplink_mbps: u64, stream_mbps: u64) -> Self {
-        let mut world = Self {
+        let mut sim = Self {
             document: document(),
             start: Instant::now(),
             now_us: 0,
@@ -162,9 +162,9 @@ impl World {
             pushed: 0,
             began_us: 0,
         };
-        let source = world.source();
-        world.add(source, uplink_mbps);
-        world
+        let source = sim.source();
+        sim.add(source, uplink_mbps);
+        sim
     }
 
     pub(super) fn now(&self) -> Instant {
@@ -175,14 +175,14 @@ impl World {
         NTP + live::ntp_of(Duration::from_micros(self.now_us))
     }
 
-    pub(super) fn source(&mut self) -> Swarm<Way> {
+    pub(super) fn source(&mut self) -> Swarm<PathAddress> {
         let seed = self.rng.u64(..);
         let times = (WINDOW, self.ntp());
         let params = params(&self.document);
         Swarm::source(params, key(&self.document), PER_SIGNATURE, times, (Mode::Fast, seed), self.now()).expect("fine")
     }
 
-    pub(super) fn add(&mut self, swarm: Swarm<Way>, uplink_mbps: u64) -> usize {
+    pub(super) fn add(&mut self, swarm: Swarm<PathAddress>, uplink_mbps: u64) -> usize {
         let number = self.nodes.len();
         self.nodes.push(Some(Node {
             swarm,
@@ -267,7 +267,7 @@ impl World {
         while let Some(event) = node.swarm.event() {
             match event {
                 Event::Liar(peer) => node.liars.push(peer),
-                Event::Found { address: remote, .. } => found.push(Way { remote, path: 0 }),
+                Event::Found { address: remote, .. } => found.push(PathAddress { remote, path: 0 }),
                 _ => {}
             }
         }
@@ -360,7 +360,7 @@ impl World {
         }
     }
 
-    pub(super) fn deliver(&mut self, from: Way, to: usize, datagram: &[u8]) {
+    pub(super) fn deliver(&mut self, from: PathAddress, to: usize, datagram: &[u8]) {
         let now = self.now();
         let now_us = self.now_us;
         let Some(node) = self.nodes[to].as_mut().filter(|node| node.frozen_until_us <= now_us) else { return };
