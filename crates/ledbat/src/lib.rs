@@ -63,16 +63,22 @@ const GROWTH_LONG: f64 = 0.1;
 /// many, but a queue of a few packets does.
 const LOSS_RATE_MAX: f64 = 0.1;
 
-/// After its start, and after each pause, a flow pauses once in so many round trips, ...
-const PAUSE_EVERY_RTTS: [u32; 2] = [10, 50];
-/// ... and not more often than this.
-const PAUSE_EVERY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+/// How long a flow goes on until it pauses after its start, and after each pause.
+const FIRST_PAUSE_AFTER: PauseAfter = PauseAfter { rtts: 10, least: Duration::from_secs(1) };
+const NEXT_PAUSE_AFTER: PauseAfter = PauseAfter { rtts: 50, least: Duration::from_secs(10) };
 /// How long a pause is, in round trips of before: most of what may be in the queue has to drain, more of it than the flow knows of where it
 /// came late itself.
 const PAUSE_RTTS: f64 = 0.75;
 
 /// What a driver whose timers are a millisecond coarse, and whose thread does other things, may be late.
 const CATCH_UP_FAST: Duration = Duration::from_millis(4);
+
+/// When a flow pauses: after so many round trips, and not sooner than this.
+#[derive(Clone, Copy)]
+struct PauseAfter {
+    rtts: u32,
+    least: Duration,
+}
 
 /// The window of one channel.
 #[derive(Clone, Debug)]
@@ -231,7 +237,7 @@ impl Ledbat {
                 self.window = (self.window / 2.0).max(WINDOW_MIN);
                 self.hold_until = Some(now + self.rtt());
                 self.cut_at = Some(now);
-                self.pause_later(now, 0);
+                self.pause_later(now, FIRST_PAUSE_AFTER);
             } else if limited {
                 self.window += packets as f64;
             }
@@ -265,7 +271,7 @@ impl Ledbat {
             Some((_, window)) => {
                 (self.window, self.pause) = (window, None);
                 self.hold_until = Some(now + self.rtt());
-                self.pause_later(now, 1);
+                self.pause_later(now, NEXT_PAUSE_AFTER);
                 return true;
             }
             None => {}
@@ -280,8 +286,8 @@ impl Ledbat {
         true
     }
 
-    fn pause_later(&mut self, now: Instant, which: usize) {
-        self.pause_at = Some(now + (self.rtt() * PAUSE_EVERY_RTTS[which]).max(PAUSE_EVERY[which]));
+    fn pause_later(&mut self, now: Instant, after: PauseAfter) {
+        self.pause_at = Some(now + (self.rtt() * after.rtts).max(after.least));
     }
 
     /// 1 with no queue, 0 at the target, negative above.
