@@ -1,8 +1,7 @@
-//! Carries out what a content's [`PathManager`](manager::PathManager) decides: one task a content shows it what there is to see, and dials, grants, closes and
+//! Carries out what a content's [`PathManager`] decides: one task a content shows it what there is to see, and dials, grants, closes and
 //! tells as it says.
 //!
-//! It looks when something happened (the network's news, a connection that opened or ended, a peer's wish) and when the manager
-//! asks for it. Lookups and dials are tasks of their own; none holds up a choice.
+//! When it looks is in [`transfer::paths`]. Lookups and dials are tasks of their own; none holds up a choice.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,12 +12,12 @@ use std::time::{Duration, Instant, SystemTime};
 use anabranch_bittorrent::extension::{InterfaceSequence, Wish};
 use anabranch_bittorrent::torrent::{self as bittorrent, PathEvent, Torrent};
 use anabranch_paths::manager::{
-    self, Action, Dial, DialEnd, EndCause, GrantedPath, Inputs, Measured, PathWish, PeerView, TransportMeasured,
+    self, Action, Dial, DialEnd, EndCause, GrantedPath, Inputs, Measured, PathManager, PathWish, PeerView,
+    TransportMeasured,
 };
 use anabranch_paths::{ConnId, Endpoint, ScionAddr, ScionPath};
 use anabranch_scion::socket::ScmpEvent;
 use anabranch_transport::QuicRoute;
-use tokio::sync::broadcast::error::RecvError;
 
 use crate::bittorrent::dial;
 use crate::bittorrent::error::ConnError;
@@ -26,9 +25,10 @@ use crate::bittorrent::paths::{ContentPaths, PathConn};
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::net::scion::{self, Payload, ScionNet};
 use crate::resources::Resources;
+use crate::transfer;
+use crate::transfer::paths::PathsDriver;
 
-/// Between two looks that somebody asked for: what happens to many connections at once is one thing to look at. The network's
-/// word that a path is down does not wait.
+/// Between two looks that somebody asked for.
 const LOOKS_APART: Duration = Duration::from_millis(20);
 
 /// Looks after a content's paths until it leaves the resources.
@@ -37,44 +37,26 @@ pub(crate) async fn drive(torrent: TorrentHandle) {
         let torrent = torrent.borrow();
         (Rc::clone(&torrent.paths.wake), torrent.resources())
     };
-    let mut news = resources.scion.as_ref().map(|net| net.news());
-    let mut looked_at: Option<Instant> = None;
-    loop {
-        let next_look = torrent.borrow().paths.manager.next_look(Instant::now());
-        let asked = async {
-            wake.notified().await;
-            if let Some(at) = looked_at {
-                tokio::time::sleep_until((at + LOOKS_APART).into()).await;
-            }
-        };
-        let pause = async {
-            match next_look {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        let next = async {
-            match &mut news {
-                Some(news) => news.recv().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = asked => {}
-            () = pause => {}
-            event = next => match event {
-                Ok(event) => torrent.borrow_mut().on_scmp(&event, Instant::now()),
-                // What was missed shows in silence.
-                Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Closed) => return,
-            }
-        }
-        if torrent.borrow().stopping {
-            return;
-        }
-        let now = Instant::now();
-        looked_at = Some(now);
-        torrent.borrow_mut().look_after_paths(&torrent, now);
+    let news = resources.scion.as_ref().map(|net| net.news());
+    drop(resources);
+    transfer::paths::drive(torrent, &wake, news, LOOKS_APART).await;
+}
+
+impl PathsDriver for TorrentHandle {
+    fn ask_manager<T>(&self, ask: impl FnOnce(&PathManager) -> T) -> T {
+        ask(&self.borrow().paths.manager)
+    }
+
+    fn on_scmp(&self, event: &ScmpEvent, now: Instant) {
+        self.borrow_mut().on_scmp(event, now);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.borrow().stopping
+    }
+
+    fn look(&self, now: Instant) {
+        self.borrow_mut().look_after_paths(self, now);
     }
 }
 

@@ -9,11 +9,13 @@
 //! | `files` | what goes on with a content's files; how they are closed, or deleted |
 //! | `progress`, `sources` | how a content and its paths fare; who may still bring what is missing |
 //! | `live` | what is asked of a live stream besides |
+//! | `paths` | when its paths are looked after |
 //! | `error` | why something is not done |
 
 mod error;
 pub(crate) mod files;
 pub(crate) mod live;
+pub(crate) mod paths;
 mod progress;
 mod sources;
 

@@ -15,14 +15,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anabranch_bittorrent::PeerKey;
 use anabranch_paths::manager::{
-    self, Action, Dial, DialEnd, EndCause, FirstIp, Inputs, Measured, Opened, PATHS_PER_PEER_MAX, PeerView,
-    TransportMeasured,
+    self, Action, Dial, DialEnd, EndCause, FirstIp, Inputs, Measured, Opened, PATHS_PER_PEER_MAX, PathManager,
+    PeerView, TransportMeasured,
 };
 use anabranch_paths::{ConnId, Endpoint, PathState, ScionAddr, ScionPath};
 use anabranch_scion::socket::ScmpEvent;
 use anabranch_transport::MTU_MIN;
 use anabranch_transport::secure::SECURE_OVERHEAD;
-use tokio::sync::broadcast::error::RecvError;
 
 use super::{Content, Handle};
 use crate::events::EventKind;
@@ -31,6 +30,8 @@ use crate::ppspp::hub::Hub;
 use crate::ppspp::path_table::PathAddress;
 use crate::ppspp::paths::PathConn;
 use crate::resources::Resources;
+use crate::transfer;
+use crate::transfer::paths::PathsDriver;
 
 /// How often the paths through SCION that channels use are looked up for fresh hop fields: the lookup keeps them fresh, and answers
 /// from memory. A small part of the time that the shortest-lived paths have.
@@ -42,35 +43,26 @@ pub(crate) async fn drive_paths(content: Handle) {
         let state = content.borrow();
         (Rc::clone(&state.paths.wake), state.resources())
     };
-    let mut news = resources.scion.as_ref().map(|net| net.news());
-    loop {
-        let next_look = content.borrow().paths.manager.next_look(Instant::now());
-        let pause = async {
-            match next_look {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        let next = async {
-            match &mut news {
-                Some(news) => news.recv().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = wake.notified() => {}
-            () = pause => {}
-            event = next => match event {
-                Ok(event) => content.borrow_mut().on_scmp(&event, Instant::now()),
-                // What was missed shows in silence.
-                Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Closed) => return,
-            }
-        }
-        if content.borrow().stopping {
-            return;
-        }
-        content.borrow_mut().look_after_paths(&content, Instant::now());
+    let news = resources.scion.as_ref().map(|net| net.news());
+    drop(resources);
+    transfer::paths::drive(content, &wake, news, Duration::ZERO).await;
+}
+
+impl PathsDriver for Handle {
+    fn ask_manager<T>(&self, ask: impl FnOnce(&PathManager) -> T) -> T {
+        ask(&self.borrow().paths.manager)
+    }
+
+    fn on_scmp(&self, event: &ScmpEvent, now: Instant) {
+        self.borrow_mut().on_scmp(event, now);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.borrow().stopping
+    }
+
+    fn look(&self, now: Instant) {
+        self.borrow_mut().look_after_paths(self, now);
     }
 }
 
