@@ -1,7 +1,7 @@
 //! Contents go, one by one or all together.
 //!
 //! A removal is a task of the session and goes to its end whoever waits for it: connections end, trackers are told, what was received
-//! is recorded, all within [`LEAVE_MAX`]; then nothing of the content is at work any more, its files are closed, and its place is
+//! is recorded, all within [`LEAVE_MAX`], and where the whole session leaves trackers have [`FAREWELL_MAX`]; then nothing of the content is at work any more, its files are closed, and its place is
 //! others'. Where its files are deleted and the disk takes longer, the content is gone all the same, and its place is others' once they are.
 
 use std::time::{Duration, Instant};
@@ -15,6 +15,9 @@ use crate::transfer::{ControlError, Lifecycle, Removed, Transfer};
 
 /// How long leaving may take: trackers are told, files are synced.
 const LEAVE_MAX: Duration = Duration::from_secs(3);
+/// How long trackers may take to say that they were told, where a whole session leaves and its user waits: some round trips. What is said
+/// is on its way by then, and whoever did not hear it forgets us some time after we stop asking.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
 /// What becomes of a removed content's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +41,7 @@ impl Contents {
     /// could not be deleted the content is gone all the same. Where that takes the disk too long ([`ControlError::Slow`]) they go as soon as
     /// it answers, if the session is there still.
     pub fn remove(&self, id: ContentId, data: Data) -> impl Future<Output = Outcome> + use<> {
-        let begun = self.begin_removal(id, data, "this content is not shared any more");
+        let begun = self.begin_removal(id, data, "this content is not shared any more", LEAVE_MAX);
         async move { begun?.await.unwrap_or(Err(ControlError::Gone)) }
     }
 
@@ -46,7 +49,7 @@ impl Contents {
     pub(super) async fn remove_all(&self, reason: &str) {
         let ids: Vec<ContentId> = self.list();
         // Those that are leaving already do so all the same.
-        ids.into_iter().for_each(|id| drop(self.begin_removal(id, Data::Keep, reason)));
+        ids.into_iter().for_each(|id| drop(self.begin_removal(id, Data::Keep, reason, FAREWELL_MAX)));
         while let Some(()) = self.one_left().await {}
     }
 
@@ -59,6 +62,7 @@ impl Contents {
         id: ContentId,
         data: Data,
         reason: &str,
+        farewell_max: Duration,
     ) -> Result<oneshot::Receiver<Outcome>, ControlError> {
         let content = self.get(id).ok_or(ControlError::Unknown(id))?;
         if content.lifecycle() == Lifecycle::Leaving {
@@ -73,9 +77,9 @@ impl Contents {
         while leaving.try_join_next().is_some() {}
         leaving.spawn_local(async move {
             // A tracker that does not answer is not waited for, nor does it hold up the files.
-            let told = within_limit(|| !content.is_announcing());
+            let told = within_limit(farewell_max, || !content.is_announcing());
             let files = async {
-                within_limit(|| !content.is_busy()).await;
+                within_limit(LEAVE_MAX, || !content.is_busy()).await;
                 // Where the session is gone, so is what held the files.
                 let contents = contents.upgrade()?;
                 Some(match data {
@@ -150,9 +154,9 @@ async fn deleted_within_limit(deleted: oneshot::Receiver<Outcome>) -> Outcome {
     }
 }
 
-/// Waits until `is_done`, but not for ever.
-async fn within_limit(is_done: impl Fn() -> bool) {
-    let deadline = Instant::now() + LEAVE_MAX;
+/// Waits until `is_done`, at most `time`.
+async fn within_limit(time: Duration, is_done: impl Fn() -> bool) {
+    let deadline = Instant::now() + time;
     while !is_done() && Instant::now() < deadline {
         tokio::time::sleep(FILES_POLL).await;
     }
