@@ -10,7 +10,8 @@
 //! | `path_lookup`, `health`, `path_list`, `ask` | the paths that flags let through; which of them carry anything; how they are shown and chosen |
 //! | `awaited` | what others have to answer before a command goes on, and what is told meanwhile |
 //! | `commands` | one file a command |
-//! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
+//! | `session` | a session as flags ask for it: what `get`, `share` and others have in common |
+//! | `runtime` | the runtime that commands run on, and the signals that end them |
 //! | `bulk` | what `send` and `receive` have in common: whom to deal with, what to say, receipts |
 //! | `patience` | how long `get` waits for sources, and when it gives up |
 //! | `sandbox` | which files each command is shut in with, and what is done outside for it |
@@ -23,9 +24,9 @@
 //!
 //! Nothing here knows the protocol: that is the session's.
 
-mod address;
 #![deny(unsafe_code)]
 
+mod address;
 mod ask;
 mod awaited;
 mod bulk;
@@ -46,10 +47,11 @@ mod path_lookup;
 mod patience;
 mod patterns;
 mod player;
-mod run;
+mod runtime;
 mod sandbox;
 mod scion;
 mod seeding;
+mod session;
 mod settings;
 mod source;
 mod status;

@@ -23,7 +23,7 @@ use crate::guard;
 use crate::output::Chatter;
 use crate::path_list::PathList;
 use crate::path_lookup::{self, read_policy};
-use crate::run;
+use crate::session;
 use crate::settings;
 
 /// Names the address that other hosts of our AS reach us by, as other SCION programs know it.
@@ -67,7 +67,7 @@ pub(crate) async fn config(
     if !asked_for && named.is_empty() && daemon_address_from_env().is_none() {
         return Ok(None);
     }
-    let budget = QuicBudget::new(run::memory(flags, true).quic_bytes);
+    let budget = QuicBudget::new(session::memory(flags, true).quic_bytes);
     let allowed = guard::allowed(flags)?;
     let own = |local| {
         let identity = match key {
@@ -226,7 +226,7 @@ pub(crate) fn remember(
     peers: &[Endpoint],
     chatter: Chatter,
 ) -> Result<(), Failure> {
-    let keyed: HashSet<ScionAddr> = run::keys(flags).into_iter().map(|(address, _)| address).collect();
+    let keyed: HashSet<ScionAddr> = session::keys(flags).into_iter().map(|(address, _)| address).collect();
     let named: HashSet<ScionAddr> =
         peers.iter().filter_map(Endpoint::as_scion).filter(|peer| !keyed.contains(peer)).collect();
     let Some(config) = config.filter(|_| !named.is_empty()) else { return Ok(()) };

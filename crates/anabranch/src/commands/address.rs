@@ -7,13 +7,13 @@ use crate::awaited::Teller;
 use crate::cli::AddressFlags;
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
-use crate::run::unless_interrupted;
-use crate::{output, run, scion};
+use crate::runtime::{self, unless_interrupted};
+use crate::{output, scion};
 
 /// Runs the command.
 pub(crate) fn run(flags: &AddressFlags, chatter: Chatter) -> Result<Code, Failure> {
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
         let source = Source::find(flags.sciond.as_deref()).map_err(Failure::input)?;
         let starting = Teller { chatter, has_events: false }.start(source);
         let Some(lookup) = unless_interrupted(&interrupted, starting).await? else { return Ok(Code::Interrupted) };

@@ -21,8 +21,9 @@ use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::hook::{self, Ended, Hook};
 use crate::output::{self, Chatter};
-use crate::run::{self, unless_interrupted};
+use crate::runtime::{self, unless_interrupted};
 use crate::sandbox::{Plan, Sandbox};
+use crate::session;
 use crate::settings;
 use crate::system;
 
@@ -51,8 +52,8 @@ pub(crate) fn run(flags: &DaemonFlags, config: Option<PathBuf>, chatter: Chatter
             Vec::new()
         }))
         .enter(chatter)?;
-    run::block_on(async {
-        let interrupted = run::interrupts_but_hangups()?;
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts_but_hangups()?;
         let hangup = SignalKind::hangup();
         // One that whoever started the program had it ignore (`nohup`) stays ignored.
         let hangups = (!system::is_ignored(hangup.as_raw_value())).then(|| signal(hangup).map_err(Failure::runtime));
@@ -62,7 +63,7 @@ pub(crate) fn run(flags: &DaemonFlags, config: Option<PathBuf>, chatter: Chatter
             metadata_dir: Some(state_dir.join("metadata")),
             ..SessionConfig::default()
         };
-        let fetching = run::fetching(&flags.session, config, &[], chatter);
+        let fetching = session::fetching(&flags.session, config, &[], chatter);
         let Some((session, events, peers)) = unless_interrupted(&interrupted, fetching).await? else {
             return Ok(Code::Success);
         };
@@ -135,10 +136,10 @@ fn daemon_config(flags: &DaemonFlags, peers: Vec<Endpoint>) -> Config {
         allow: flags.allow_dir.clone(),
         names: flags.api_name.clone(),
         peers,
-        keys: run::keys(&flags.session),
+        keys: session::keys(&flags.session),
         trackers: flags.tracker.clone(),
         limits: (flags.session.limit_down.map(|rate| rate.0), flags.session.limit_up.map(|rate| rate.0)),
-        discovery: run::discovery(&flags.session),
+        discovery: session::discovery(&flags.session),
         fetch_hosts: flags.fetch_host.clone(),
         clock: Some(system::local_time),
         tls: flags.tls_cert.clone().zip(flags.tls_key.clone()),

@@ -21,9 +21,10 @@ use crate::guard;
 use crate::hook::{self, Ended, Hook};
 use crate::output::{self, Chatter};
 use crate::patience::Rules;
-use crate::run::{self, unless_interrupted};
+use crate::runtime::{self, unless_interrupted};
 use crate::sandbox::{Plan, Sandbox};
 use crate::seeding;
+use crate::session;
 use crate::settings;
 use crate::source::{self, Source};
 use crate::watch::{Content, Watch};
@@ -56,8 +57,8 @@ pub(crate) fn run(mut flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Fa
     if flags.list {
         return list(&mut flags, sources, &sandbox, chatter);
     }
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
         let config = SessionConfig {
             strategy: flags.strategy.0,
             preallocate: flags.preallocate.0,
@@ -65,7 +66,7 @@ pub(crate) fn run(mut flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Fa
             metadata_dir: flags.find.state_dir.clone().or_else(settings::cache_folder),
             ..SessionConfig::default()
         };
-        let fetching = run::fetching(&flags.session, config, &sources, chatter);
+        let fetching = session::fetching(&flags.session, config, &sources, chatter);
         let Some((session, events, peers)) = unless_interrupted(&interrupted, fetching).await? else {
             return Ok(Code::Interrupted);
         };
@@ -237,7 +238,7 @@ impl Fetching<'_> {
                 aim: Aim::ChosenFiles,
                 dir: flags.dir.clone(),
                 peers: peers.to_vec(),
-                keys: run::keys(&flags.session),
+                keys: session::keys(&flags.session),
                 allowed: guard::allowed(&flags.session)?,
                 trackers: flags.find.tracker.clone(),
                 web_seeds: flags.web_seed.clone(),

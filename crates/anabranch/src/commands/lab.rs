@@ -18,8 +18,9 @@ use crate::cli::{
 };
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
+use crate::runtime;
 use crate::status::StatusLines;
-use crate::{run, system, units};
+use crate::{system, units};
 
 /// How often progress is told where nobody draws it.
 const TELL_EVERY: Duration = Duration::from_secs(10);
@@ -85,7 +86,7 @@ fn run_plans(flags: &LabRunFlags, chatter: Chatter) -> Result<Code, Failure> {
     let cancel = Arc::new(AtomicBool::new(false));
     let mut screen = Screen::new(flags.json, chatter, Arc::clone(&cancel));
     let seen = Arc::clone(&cancel);
-    run::cancellable(&cancel, move || {
+    runtime::cancellable(&cancel, move || {
         let (mut code, mut measured) = (Code::Success, Measurements::new());
         for plan in plans {
             let outcome = trial::run(plan, &options, &mut measured, &seen, &mut |notice| screen.show(&notice));
@@ -149,7 +150,7 @@ fn task(flags: &LabTaskFlags, chatter: Chatter) -> Result<Code, Failure> {
     let cancel = Arc::new(AtomicBool::new(false));
     let mut screen = Screen::new(false, chatter, Arc::clone(&cancel));
     let seen = Arc::clone(&cancel);
-    run::cancellable(&cancel, move || {
+    runtime::cancellable(&cancel, move || {
         let outcome = trial::task(&dir, number, &program, &seen, &mut |notice| screen.show(&notice));
         screen.close(outcome, &dir)
     })

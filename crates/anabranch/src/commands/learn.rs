@@ -16,7 +16,8 @@ use crate::cli::{FindFlags, SessionFlags};
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
 use crate::patience::Rules;
-use crate::run::{self, unless_interrupted};
+use crate::runtime::{self, unless_interrupted};
+use crate::session;
 use crate::settings;
 use crate::source::Source;
 use crate::watch::{Content, Watch};
@@ -49,14 +50,14 @@ pub(crate) fn learn(
     if sources.iter().all(|source| matches!(source, Source::Torrent(_))) {
         return Ok(Some(sources.into_iter().filter_map(torrent).collect()));
     }
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
         let find = question.find;
         let config = SessionConfig {
             metadata_dir: find.state_dir.clone().or_else(settings::cache_folder),
             ..SessionConfig::default()
         };
-        let fetching = run::fetching(question.session, config, &sources, chatter);
+        let fetching = session::fetching(question.session, config, &sources, chatter);
         let Some((session, events, peers)) = unless_interrupted(&interrupted, fetching).await? else {
             return Ok(None);
         };
@@ -95,7 +96,7 @@ async fn ask(
             let options = AddOptions {
                 aim: Aim::Metadata,
                 peers: peers.to_vec(),
-                keys: run::keys(question.session),
+                keys: session::keys(question.session),
                 trackers: question.find.tracker.clone(),
                 ..AddOptions::default()
             };

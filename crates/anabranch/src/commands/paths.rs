@@ -6,13 +6,13 @@ use crate::awaited::Teller;
 use crate::cli::PathsFlags;
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
-use crate::run::unless_interrupted;
-use crate::{output, path_lookup, run};
+use crate::runtime::{self, unless_interrupted};
+use crate::{output, path_lookup};
 
 /// Runs the command.
 pub(crate) fn run(flags: &PathsFlags, chatter: Chatter) -> Result<Code, Failure> {
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
         let teller = Teller { chatter, has_events: false };
         let max = flags.maxpaths.map(|max| max as usize);
         let finding = path_lookup::find(&flags.query, &flags.destination, flags.probe, max, teller);

@@ -25,8 +25,9 @@ use crate::guard;
 use crate::output::{self, Chatter};
 use crate::patience::Rules;
 use crate::player::{self, Player};
-use crate::run::{self, unless_interrupted};
+use crate::runtime::{self, unless_interrupted};
 use crate::sandbox::{Plan, Sandbox};
+use crate::session;
 use crate::settings;
 use crate::source::{self, Source};
 use crate::system;
@@ -60,15 +61,15 @@ pub(crate) fn run(flags: Box<PlayFlags>, chatter: Chatter) -> Result<Code, Failu
     if let Source::Torrent(metainfo) = &source {
         chosen(&flags, &source, &metainfo.info)?;
     }
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
         let config = SessionConfig {
             state_dir: flags.find.state_dir.clone().filter(|_| !flags.temporary),
             metadata_dir: flags.find.state_dir.clone().or_else(settings::cache_folder),
             ..SessionConfig::default()
         };
         let sources = [source];
-        let fetching = run::fetching(&flags.session, config, &sources, chatter);
+        let fetching = session::fetching(&flags.session, config, &sources, chatter);
         let Some((session, events, peers)) = unless_interrupted(&interrupted, fetching).await? else {
             return Ok(Code::Interrupted);
         };
@@ -176,7 +177,7 @@ impl<'a> Playing<'a> {
             aim: Aim::ChosenFiles,
             dir: place.dir.clone(),
             peers: peers.to_vec(),
-            keys: run::keys(&flags.session),
+            keys: session::keys(&flags.session),
             allowed: guard::allowed(&flags.session)?,
             trackers: flags.find.tracker.clone(),
             web_seeds: flags.web_seed.clone(),

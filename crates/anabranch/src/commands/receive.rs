@@ -16,9 +16,9 @@ use crate::bulk::watch::{Dialled, Expected, Watch};
 use crate::cli::ReceiveFlags;
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
-use crate::run::unless_interrupted;
+use crate::runtime::{self, unless_interrupted};
 use crate::sandbox::Plan;
-use crate::{run, scion, system};
+use crate::{scion, system};
 
 /// Runs the command.
 pub(crate) fn run(flags: Box<ReceiveFlags>, chatter: Chatter) -> Result<Code, Failure> {
@@ -30,8 +30,8 @@ pub(crate) fn run(flags: Box<ReceiveFlags>, chatter: Chatter) -> Result<Code, Fa
     // What goes to standard output passes a file that is to be had before the sandbox is closed.
     let passing = is_output.then(stream::nameless).transpose()?;
     let _sandbox = Plan::receive(&flags).enter(chatter)?;
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
         let output = Arc::new(Output::new(passing));
         let destinations: Arc<dyn Destinations> = match is_output {
             true => Arc::new(ToOutput(Arc::clone(&output))),

@@ -25,9 +25,9 @@ use crate::bulk::watch::{Dialled, Expected, Watch};
 use crate::cli::SendFlags;
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
-use crate::run::unless_interrupted;
+use crate::runtime::{self, unless_interrupted};
 use crate::sandbox::Plan;
-use crate::{run, scion, system};
+use crate::{scion, system};
 
 /// Bytes of a file's name: Linux's `NAME_MAX`.
 const NAME_LEN_MAX: usize = 255;
@@ -39,8 +39,8 @@ pub(crate) fn run(flags: Box<SendFlags>, chatter: Chatter) -> Result<Code, Failu
     // What comes from standard input passes a file that is to be had before the sandbox is closed.
     let passing = flags.paths.iter().any(|path| path == Path::new("-")).then(stream::nameless).transpose()?;
     let sandbox = Plan::send(&flags).enter(chatter)?;
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
         let Some(source) = source(&flags, passing, chatter, &interrupted).await? else { return Ok(Code::Interrupted) };
         let identity = identity(flags.bulk.key.as_deref(), chatter)?;
         let key = identity.node_id();

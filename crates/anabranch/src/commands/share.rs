@@ -24,9 +24,10 @@ use crate::cli::{DialectChoice, SessionFlags, ShareFlags};
 use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::output::{self, Chatter};
-use crate::run::{self, unless_interrupted};
+use crate::runtime::{self, unless_interrupted};
 use crate::sandbox::{Plan, Sandbox};
 use crate::seeding::{self, Seeding};
+use crate::session;
 use crate::settings;
 use crate::source;
 use crate::status::Meter;
@@ -55,9 +56,9 @@ pub(crate) fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Fail
         return Err(Failure::usage("`--torrent-out` saves the torrent of one PATH: give exactly one file or folder"));
     }
     let sandbox = Plan::share(&flags).enter(chatter)?;
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
-        let reached = run::reach(&flags.session, std::iter::empty(), chatter);
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
+        let reached = session::reach(&flags.session, std::iter::empty(), chatter);
         let Some((scion, peers)) = unless_interrupted(&interrupted, reached).await? else { return Ok(Code::Success) };
         let config = SessionConfig { scion, keeps_ports_for_ppspp: flags.ppspp, ..SessionConfig::default() };
         let secure_identity = match flags.secure {
@@ -65,11 +66,11 @@ pub(crate) fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Fail
             false => None,
         };
         let config = SessionConfig { secure_identity, ..config };
-        let mut config = run::session_config(&flags.session, config, chatter)?;
+        let mut config = session::session_config(&flags.session, config, chatter)?;
         if flags.ppspp && !flags.with_torrent {
-            run::discover_nobody(&mut config);
+            session::discover_nobody(&mut config);
         }
-        let (session, events) = run::start(&flags.session, config, chatter)?;
+        let (session, events) = session::start(&flags.session, config, chatter)?;
         let mut watch = Watch::sharing(&flags.session, chatter)?;
         let ended = async {
             if !flags.session.json && !chatter.quiet {
@@ -383,7 +384,7 @@ fn add(
     let options = AddOptions {
         dir,
         peers: peers.to_vec(),
-        keys: run::keys(&flags.session),
+        keys: session::keys(&flags.session),
         trackers,
         limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
         limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),

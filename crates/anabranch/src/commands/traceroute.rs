@@ -12,8 +12,8 @@ use crate::cli::TracerouteFlags;
 use crate::exit::{Code, Failure};
 use crate::health::{self, not_received};
 use crate::output::{self, Chatter};
-use crate::run::unless_interrupted;
-use crate::{path_list, path_lookup, run};
+use crate::runtime::{self, unless_interrupted};
+use crate::{path_list, path_lookup};
 
 /// How often each router is asked: as often as scionproto's does.
 const PROBES_PER_HOP: usize = 3;
@@ -26,8 +26,8 @@ struct Asked {
 
 /// Runs the command.
 pub(crate) fn run(flags: &TracerouteFlags, chatter: Chatter) -> Result<Code, Failure> {
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
         let teller = Teller { chatter, has_events: false };
         let finding = async {
             let (found, list) = path_lookup::find(&flags.query, &flags.destination, false, None, teller).await?;

@@ -14,8 +14,9 @@ use serde_json::json;
 use crate::cli::TrackerFlags;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
-use crate::run;
+use crate::runtime;
 use crate::sandbox::Plan;
+use crate::session;
 use crate::source::{self, Source};
 
 /// The port that trackers have by custom.
@@ -34,9 +35,9 @@ pub(crate) fn run(flags: &TrackerFlags, chatter: Chatter) -> Result<Code, Failur
     if !flags.allow_content.is_empty() {
         options.tracker.allowed = Some(allowed(flags)?);
     }
-    run::block_on(async {
+    runtime::block_on(async {
         let server = bind(flags, options).await?;
-        let interrupted = run::interrupts()?;
+        let interrupted = runtime::interrupts()?;
         for listening in server.local_addrs() {
             for address in anabranch_swarm::reachable(listening) {
                 let key = flags.passkey.iter().map(|key| format!("/{key}")).collect::<String>();
@@ -64,16 +65,17 @@ async fn bind(flags: &TrackerFlags, options: ServerOptions) -> Result<TrackerSer
     let Some((first, rest)) = flags.listen.split_first() else {
         return match TrackerServer::bind(both, options.clone()).await {
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                TrackerServer::bind(v4, options).await.map_err(|error| run::listen_failure(v4, &error))
+                TrackerServer::bind(v4, options).await.map_err(|error| session::listen_failure(v4, &error))
             }
-            bound => bound.map_err(|error| run::listen_failure(both, &error)),
+            bound => bound.map_err(|error| session::listen_failure(both, &error)),
         };
     };
     let first = first.socket_addr();
-    let mut server = TrackerServer::bind(first, options).await.map_err(|error| run::listen_failure(first, &error))?;
+    let mut server =
+        TrackerServer::bind(first, options).await.map_err(|error| session::listen_failure(first, &error))?;
     for address in rest {
         let address = address.socket_addr();
-        server.listen(address).await.map_err(|error| run::listen_failure(address, &error))?;
+        server.listen(address).await.map_err(|error| session::listen_failure(address, &error))?;
     }
     Ok(server)
 }

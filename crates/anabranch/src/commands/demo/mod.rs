@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use crate::cli::DemoFlags;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
+use crate::runtime;
 use crate::status::StatusLines;
-use crate::{run, system, units};
+use crate::{system, units};
 use web::Web;
 
 /// How often progress is told where nobody draws it.
@@ -44,7 +45,7 @@ pub(crate) fn run(flags: &DemoFlags, chatter: Chatter) -> Result<Code, Failure> 
     let mut screen = Screen::new(flags, chatter, web, Arc::clone(&cancel));
     screen.announce()?;
     let seen = Arc::clone(&cancel);
-    run::cancellable(&cancel, move || {
+    runtime::cancellable(&cancel, move || {
         let outcome = demo::run(&options, &seen, &mut |notice| screen.show(&notice));
         screen.close(outcome)
     })

@@ -14,7 +14,8 @@ use crate::commands::learn::{add, rules};
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
 use crate::patience::Rules;
-use crate::run::{self, unless_interrupted};
+use crate::runtime::{self, unless_interrupted};
+use crate::session;
 use crate::source::Source;
 use crate::units;
 use crate::watch::{Content, Watch};
@@ -62,10 +63,10 @@ pub(crate) fn run(flags: &GetFlags, sources: Vec<Source>, chatter: Chatter) -> R
             "`-o -` prints the stream, and `--json` events: give one of them, or a file to record to",
         ));
     }
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
         let sources = [source];
-        let fetching = run::fetching(&flags.session, SessionConfig::default(), &sources, chatter);
+        let fetching = session::fetching(&flags.session, SessionConfig::default(), &sources, chatter);
         let Some((session, events, peers)) = unless_interrupted(&interrupted, fetching).await? else {
             return Ok(Code::Interrupted);
         };

@@ -19,8 +19,9 @@ use crate::commands::{check_trackers, share};
 use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::output::{self, Chatter};
-use crate::run::{self, unless_interrupted};
+use crate::runtime::{self, unless_interrupted};
 use crate::sandbox::Plan;
+use crate::session;
 use crate::units;
 use crate::watch::{Content, Watch};
 
@@ -53,15 +54,15 @@ pub(crate) fn run(mut flags: Box<LiveFlags>, chatter: Chatter) -> Result<Code, F
     let mut share = LiveShare::new(key, Some(name.clone())).map_err(Failure::input)?;
     (share.copies_max, share.begins_at) = (flags.copies, first_chunk(now_unix_s()));
     let _sandbox = Plan::live(&flags).enter(chatter)?;
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
-        let reached = run::reach(&flags.session, std::iter::empty(), chatter);
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
+        let reached = session::reach(&flags.session, std::iter::empty(), chatter);
         let Some((scion, peers)) = unless_interrupted(&interrupted, reached).await? else { return Ok(Code::Success) };
         let secure_identity = if flags.secure { Some(identity(None, chatter)?) } else { None };
         let config = SessionConfig { scion, secure_identity, keeps_ports_for_ppspp: true, ..SessionConfig::default() };
-        let mut config = run::session_config(&flags.session, config, chatter)?;
-        run::discover_nobody(&mut config);
-        let (session, events) = run::start(&flags.session, config, chatter)?;
+        let mut config = session::session_config(&flags.session, config, chatter)?;
+        session::discover_nobody(&mut config);
+        let (session, events) = session::start(&flags.session, config, chatter)?;
         let mut watch = Watch::new(&flags.session, chatter)?;
         let ended = match begin(&session, &flags, (share, name), &peers, &mut watch) {
             Ok(id) => {

@@ -15,8 +15,9 @@ use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
 use crate::patience::Rules;
 use crate::player::{self, Player};
-use crate::run::{self, unless_interrupted};
+use crate::runtime::{self, unless_interrupted};
 use crate::sandbox::Sandbox;
+use crate::session;
 use crate::source::Source;
 use crate::units;
 use crate::watch::{Content, Watch};
@@ -34,10 +35,10 @@ pub(crate) fn run(flags: &PlayFlags, source: Source, sandbox: &Sandbox, chatter:
             "`--{flag}` is about complete content, and this is a live stream: leave it out"
         )));
     }
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
         let sources = [source];
-        let fetching = run::fetching(&flags.session, SessionConfig::default(), &sources, chatter);
+        let fetching = session::fetching(&flags.session, SessionConfig::default(), &sources, chatter);
         let Some((session, events, peers)) = unless_interrupted(&interrupted, fetching).await? else {
             return Ok(Code::Interrupted);
         };

@@ -19,14 +19,15 @@ use crate::cli::NetUpFlags;
 use crate::commands::create::save;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
-use crate::{run, system, units};
+use crate::runtime;
+use crate::{system, units};
 
 /// Runs the command.
 pub(super) fn run(flags: &NetUpFlags, chatter: Chatter) -> Result<Code, Failure> {
     let topology = load(&flags.topology)?;
     system::raise_open_files_limit();
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
         let began = Instant::now();
         if !flags.only.is_empty() && flags.secret.is_none() {
             return Err(Failure::usage(

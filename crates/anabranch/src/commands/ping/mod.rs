@@ -21,7 +21,7 @@ use crate::health::{self, not_received};
 use crate::output::{self, Chatter};
 use crate::path_list;
 use crate::path_lookup::{self, Found};
-use crate::run::{self, unless_interrupted};
+use crate::runtime::{self, unless_interrupted};
 use summary::{Summary, milliseconds};
 
 /// Requests that wait for their answers at a time: those of two seconds, at one in eight milliseconds. Then the next one waits too.
@@ -29,8 +29,8 @@ const WAITING_MAX: usize = 256;
 
 /// Runs the command.
 pub(crate) fn run(flags: &PingFlags, chatter: Chatter) -> Result<Code, Failure> {
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
         let teller = Teller { chatter, has_events: flags.json };
         let finding = async {
             let (found, list) = path_lookup::find(&flags.query, &flags.destination, false, None, teller).await?;

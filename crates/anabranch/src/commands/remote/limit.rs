@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 use super::{client, failure, meant, target};
 use crate::cli::{Limit, LimitFlags};
 use crate::exit::{Code, Failure};
-use crate::{output, run, units};
+use crate::{output, runtime, units};
 
 /// Runs the command.
 pub(crate) fn run(flags: &LimitFlags) -> Result<Code, Failure> {
     let client = client(&flags.ask)?;
     let changes = changes(flags);
-    run::block_on(async {
+    runtime::block_on(async {
         let mut targets = vec!["/api/v1/settings".to_owned()];
         if !flags.contents.is_empty() {
             let numbers = meant::numbers(&client, &flags.contents).await?;

@@ -21,7 +21,7 @@ use super::daemon::state_dir;
 use crate::cli::{AddFlags, AskFlags, ListFlags, RemoveFlags, StatusFlags, TurnFlags};
 use crate::exit::{Code, Failure};
 use crate::output;
-use crate::{run, source, units};
+use crate::{runtime, source, units};
 
 pub(crate) use limit::run as limit;
 pub(crate) use password::run as password;
@@ -86,7 +86,7 @@ pub(crate) fn add(flags: &AddFlags) -> Result<Code, Failure> {
     check_trackers(&flags.live.tracker)?;
     bulk::check(flags)?;
     let client = client(&flags.ask)?;
-    run::block_on(async {
+    runtime::block_on(async {
         let receives = (flags.bulk.receive || flags.live.live && flags.sources.is_empty()).then_some(None);
         for source in flags.sources.iter().map(Some).chain(receives) {
             let options = options(flags)?;
@@ -209,7 +209,7 @@ pub(crate) fn list(flags: &ListFlags) -> Result<Code, Failure> {
     let filters = [("state", &flags.state), ("category", &flags.category), ("tag", &flags.tag)];
     let query: String =
         filters.iter().filter_map(|(name, value)| Some(format!("&{name}={}", url_encoded(value.as_ref()?)))).collect();
-    run::block_on(async {
+    runtime::block_on(async {
         for content in all(&client, &query).await? {
             if flags.ask.json {
                 output::line(&content)?;
@@ -243,7 +243,7 @@ fn row(content: &Value) -> String {
 /// `status`
 pub(crate) fn status(flags: &StatusFlags) -> Result<Code, Failure> {
     let client = client(&flags.ask)?;
-    run::block_on(async {
+    runtime::block_on(async {
         let Some(name) = &flags.content else {
             let session = client.ask("GET", "/api/v1/session", Body::None).await.map_err(failure)?;
             if flags.ask.json {
@@ -304,7 +304,7 @@ pub(crate) fn status(flags: &StatusFlags) -> Result<Code, Failure> {
 /// `pause` and `resume`
 pub(crate) fn turn(flags: &TurnFlags, what: &str) -> Result<Code, Failure> {
     let client = client(&flags.ask)?;
-    run::block_on(async {
+    runtime::block_on(async {
         let numbers: Vec<String> = match flags.all {
             true => all(&client, "").await?.iter().map(|content| content["id"].to_string()).collect(),
             false => meant::numbers(&client, &flags.contents).await?,
@@ -323,7 +323,7 @@ pub(crate) fn turn(flags: &TurnFlags, what: &str) -> Result<Code, Failure> {
 pub(crate) fn remove(flags: &RemoveFlags) -> Result<Code, Failure> {
     let client = client(&flags.ask)?;
     let data = if flags.delete_files { "?data=delete" } else { "" };
-    run::block_on(async {
+    runtime::block_on(async {
         for number in meant::numbers(&client, &flags.contents).await? {
             let target = format!("{}{data}", target(&number, ""));
             let removed = client.ask("DELETE", &target, Body::None).await.map_err(failure)?;

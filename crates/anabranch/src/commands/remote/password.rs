@@ -9,13 +9,13 @@ use super::{client, failure};
 use crate::cli::PasswordFlags;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
-use crate::{run, system};
+use crate::{runtime, system};
 
 /// Runs the command.
 pub(crate) fn run(flags: &PasswordFlags, chatter: Chatter) -> Result<Code, Failure> {
     let client = client(&flags.ask)?;
     let password = if flags.remove { None } else { Some(read()?) };
-    run::block_on(async {
+    runtime::block_on(async {
         let told = match &password {
             None => client.ask("DELETE", "/api/v1/password", Body::None).await,
             Some(password) => {

@@ -9,7 +9,7 @@ use super::{all, client, failure, meant, row};
 use crate::cli::WatchFlags;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
-use crate::run;
+use crate::runtime;
 use crate::status::StatusLines;
 use crate::units;
 
@@ -19,8 +19,8 @@ const LINES_MAX: usize = 30;
 /// Runs the command.
 pub(crate) fn run(flags: &WatchFlags, chatter: Chatter) -> Result<Code, Failure> {
     let client = client(&flags.ask)?;
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
         tokio::select! {
             ended = follow(flags, &client, chatter) => ended,
             () = interrupted.notified() => Ok(if flags.wait { Code::Interrupted } else { Code::Success }),
