@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,34 @@ fn wait(dir: &Path, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         }
         assert!(began.elapsed() < PATIENCE, "{listed:?}");
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn who_stops_waiting_for_a_silent_daemon_is_told_what_that_means() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("token"), "a token").unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let unanswered = "error: interrupted before the daemon answered";
+    let undone = "it may do what it was asked for all the same";
+    for (arguments, changes) in [
+        (&["list"][..], false),
+        (&["status"], false),
+        (&["limit"], false),
+        (&["limit", "--up", "1M"], true),
+        (&["add", "magnet:?xt=urn:btih:c12fe1c06bba254a9dc9f519b335aa7c1367a88a"], true),
+        (&["pause", "1"], true),
+        (&["remove", "1"], true),
+        (&["password", "--remove"], true),
+    ] {
+        let mut command = anabranch(dir.path());
+        command.args(arguments).args(["--daemon", &address, "--token-file", "token"]);
+        let asking = Running::start_in_words(&mut command);
+        let _asked = silent.accept().unwrap();
+        let (code, said) = asking.interrupt();
+        assert!(code == 130 && said.contains(unanswered), "{arguments:?}: {code} {said}");
+        assert_eq!(said.contains(undone), changes, "{arguments:?}: {said}");
     }
 }
 

@@ -102,8 +102,11 @@ impl Running {
     /// One whose lines are those of standard output and standard error, as in a terminal.
     pub(crate) fn start_in_words(command: &mut Command) -> Self {
         let (out, both) = std::io::pipe().unwrap();
-        let command = command.stdin(Stdio::null()).stdout(both.try_clone().unwrap()).stderr(both);
-        Self::reading(command.spawn().unwrap(), out, PATIENCE)
+        command.stdin(Stdio::null()).stdout(both.try_clone().unwrap()).stderr(both);
+        let child = command.spawn().unwrap();
+        // The command keeps its ends of the pipe for another start: what the program wrote would never end.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Self::reading(child, out, PATIENCE)
     }
 
     fn reading(child: Child, out: PipeReader, patience: Duration) -> Self {

@@ -5,16 +5,16 @@ use std::time::Duration;
 use anabranch_daemon::client::Body;
 use serde_json::{Map, Value, json};
 
-use super::{client, failure, meant, target};
+use super::{Asks, asking, client, failure, meant, target};
 use crate::cli::{Limit, LimitFlags};
 use crate::exit::{Code, Failure};
-use crate::{output, runtime, units};
+use crate::{output, units};
 
 /// Runs the command.
 pub(crate) fn run(flags: &LimitFlags) -> Result<Code, Failure> {
     let client = client(&flags.ask)?;
     let changes = changes(flags);
-    runtime::block_on(async {
+    asking(if changes.is_empty() { Asks::ToKnow } else { Asks::ForChange }, async {
         let mut targets = vec!["/api/v1/settings".to_owned()];
         if !flags.contents.is_empty() {
             let numbers = meant::numbers(&client, &flags.contents).await?;

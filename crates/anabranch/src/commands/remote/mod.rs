@@ -21,7 +21,8 @@ use super::daemon::state_dir;
 use crate::cli::{AddFlags, AskFlags, ListFlags, RemoveFlags, StatusFlags, TurnFlags};
 use crate::exit::{Code, Failure};
 use crate::output;
-use crate::{runtime, source, units};
+use crate::runtime;
+use crate::{source, units};
 
 pub(crate) use limit::run as limit;
 pub(crate) use password::run as password;
@@ -59,6 +60,28 @@ fn client(flags: &AskFlags) -> Result<Client, Failure> {
     Ok(Client::new(at, token))
 }
 
+/// Asks the daemon for something, which takes as long as the daemon does. Who does not want to wait any longer is told what that means.
+fn asking(asks: Asks, work: impl Future<Output = Result<Code, Failure>>) -> Result<Code, Failure> {
+    runtime::block_on(async {
+        let interrupted = runtime::interrupts()?;
+        let unanswered = match asks {
+            Asks::ToKnow => "interrupted before the daemon answered",
+            Asks::ForChange => "interrupted before the daemon answered: it may do what it was asked for all the same",
+        };
+        let done = runtime::unless_interrupted(&interrupted, work).await?;
+        done.ok_or_else(|| Failure::new(Code::Interrupted, unanswered))
+    })
+}
+
+/// What a daemon is asked for.
+#[derive(Clone, Copy)]
+enum Asks {
+    /// To tell something.
+    ToKnow,
+    /// To do something.
+    ForChange,
+}
+
 fn failure(error: ClientError) -> Failure {
     if let ClientError::Refused { status: 401, .. } = &error {
         let message =
@@ -86,7 +109,7 @@ pub(crate) fn add(flags: &AddFlags) -> Result<Code, Failure> {
     check_trackers(&flags.live.tracker)?;
     bulk::check(flags)?;
     let client = client(&flags.ask)?;
-    runtime::block_on(async {
+    asking(Asks::ForChange, async {
         let receives = (flags.bulk.receive || flags.live.live && flags.sources.is_empty()).then_some(None);
         for source in flags.sources.iter().map(Some).chain(receives) {
             let options = options(flags)?;
@@ -209,7 +232,7 @@ pub(crate) fn list(flags: &ListFlags) -> Result<Code, Failure> {
     let filters = [("state", &flags.state), ("category", &flags.category), ("tag", &flags.tag)];
     let query: String =
         filters.iter().filter_map(|(name, value)| Some(format!("&{name}={}", url_encoded(value.as_ref()?)))).collect();
-    runtime::block_on(async {
+    asking(Asks::ToKnow, async {
         for content in all(&client, &query).await? {
             if flags.ask.json {
                 output::line(&content)?;
@@ -243,7 +266,7 @@ fn row(content: &Value) -> String {
 /// `status`
 pub(crate) fn status(flags: &StatusFlags) -> Result<Code, Failure> {
     let client = client(&flags.ask)?;
-    runtime::block_on(async {
+    asking(Asks::ToKnow, async {
         let Some(name) = &flags.content else {
             let session = client.ask("GET", "/api/v1/session", Body::None).await.map_err(failure)?;
             if flags.ask.json {
@@ -304,7 +327,7 @@ pub(crate) fn status(flags: &StatusFlags) -> Result<Code, Failure> {
 /// `pause` and `resume`
 pub(crate) fn turn(flags: &TurnFlags, what: &str) -> Result<Code, Failure> {
     let client = client(&flags.ask)?;
-    runtime::block_on(async {
+    asking(Asks::ForChange, async {
         let numbers: Vec<String> = match flags.all {
             true => all(&client, "").await?.iter().map(|content| content["id"].to_string()).collect(),
             false => meant::numbers(&client, &flags.contents).await?,
@@ -323,7 +346,7 @@ pub(crate) fn turn(flags: &TurnFlags, what: &str) -> Result<Code, Failure> {
 pub(crate) fn remove(flags: &RemoveFlags) -> Result<Code, Failure> {
     let client = client(&flags.ask)?;
     let data = if flags.delete_files { "?data=delete" } else { "" };
-    runtime::block_on(async {
+    asking(Asks::ForChange, async {
         for number in meant::numbers(&client, &flags.contents).await? {
             let target = format!("{}{data}", target(&number, ""));
             let removed = client.ask("DELETE", &target, Body::None).await.map_err(failure)?;

@@ -5,17 +5,17 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use anabranch_daemon::client::Body;
 use serde_json::json;
 
-use super::{client, failure};
+use super::{Asks, asking, client, failure};
 use crate::cli::PasswordFlags;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
-use crate::{runtime, system};
+use crate::system;
 
 /// Runs the command.
 pub(crate) fn run(flags: &PasswordFlags, chatter: Chatter) -> Result<Code, Failure> {
     let client = client(&flags.ask)?;
     let password = if flags.remove { None } else { Some(read()?) };
-    runtime::block_on(async {
+    asking(Asks::ForChange, async {
         let told = match &password {
             None => client.ask("DELETE", "/api/v1/password", Body::None).await,
             Some(password) => {
