@@ -68,8 +68,10 @@ pub(crate) fn run(mut flags: Box<LiveFlags>, chatter: Chatter) -> Result<Code, F
             Ok(id) => {
                 let mut source =
                     Broadcast { session: &session, watch: &mut watch, id, bytes: 0, since: Instant::now() };
-                let reading = read(input, head, &flags);
-                let ended = source.follow(events, reading, &interrupted).await;
+                let ended = match read(input, head, &flags) {
+                    Ok(reading) => source.follow(events, reading, &interrupted).await,
+                    Err(failure) => Err(failure),
+                };
                 source.watch.clear();
                 ended
             }
@@ -151,10 +153,14 @@ fn open(flags: &LiveFlags) -> Result<(Box<dyn Read + Send>, Vec<u8>), Failure> {
 }
 
 /// Reads the input on a thread of its own, at its pace: its end is the channel's. A read that hangs is not waited for.
-fn read(mut input: Box<dyn Read + Send>, head: Vec<u8>, flags: &LiveFlags) -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
+fn read(
+    mut input: Box<dyn Read + Send>,
+    head: Vec<u8>,
+    flags: &LiveFlags,
+) -> Result<mpsc::Receiver<std::io::Result<Vec<u8>>>, Failure> {
     let (bytes, reading) = mpsc::channel(READS_WAITING);
     let rate = flags.rate.map(|rate| rate.0);
-    std::thread::spawn(move || {
+    let work = move || {
         let mut head = head;
         let mut buffer = vec![0; READ_LEN];
         let mut next = |least: usize, head: &mut Vec<u8>| -> std::io::Result<bool> {
@@ -191,8 +197,9 @@ fn read(mut input: Box<dyn Read + Send>, head: Vec<u8>, flags: &LiveFlags) -> mp
         if let Err(error) = paced() {
             let _ = bytes.blocking_send(Err(error));
         }
-    });
-    reading
+    };
+    std::thread::Builder::new().name("live-input".to_owned()).spawn(work).map_err(Failure::runtime)?;
+    Ok(reading)
 }
 
 /// The stream is in the session, and its link is told.
