@@ -1,5 +1,5 @@
 //! Crates whose folders stand in layers: a folder uses those below it, and never, by whatever way round, those above. The files at the top
-//! of a crate are one folder each, but for those that are two halves of one idea.
+//! of a crate are one folder each, but for those that are two halves of one idea. The same holds inside each folder.
 //!
 //! `cargo test -p anabranch-testbed --test layers -- --nocapture` prints which folder uses which.
 
@@ -17,15 +17,32 @@ type Uses = BTreeMap<String, BTreeSet<String>>;
 fn no_folder_uses_one_above_it() {
     for name in CRATES {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
-        let uses = joined(uses(&root), |name| root.join(name).with_extension("rs").exists());
         println!("{name}:");
-        for layer in layers(&uses).unwrap_or_else(|circle| panic!("{name}: these use each other: {circle:?}")) {
-            for folder in layer {
-                let used = uses[&folder].iter().cloned().collect::<Vec<_>>().join(", ");
+        for layer in layers_of(&root, &mut Vec::new()) {
+            for (folder, used) in layer {
                 println!("    {folder}{}{used}", if used.is_empty() { "" } else { " uses " });
             }
         }
     }
+}
+
+/// The folders and files at the top of the module `at` of the crate in `root`, from below, each with what it uses. Those inside of them
+/// are looked at too.
+fn layers_of(root: &Path, at: &mut Vec<String>) -> Vec<Vec<(String, String)>> {
+    let folder = at.iter().fold(root.to_owned(), |folder, name| folder.join(name));
+    let uses = joined(uses(&folder, at), |name| folder.join(name).with_extension("rs").exists());
+    let layers =
+        layers(&uses).unwrap_or_else(|circle| panic!("{}: these use each other: {circle:?}", folder.display()));
+    for name in uses.keys().filter(|name| folder.join(name).is_dir()) {
+        at.push(name.clone());
+        layers_of(root, at);
+        at.pop();
+    }
+    let with_used = |name: String| {
+        let used = uses[&name].iter().cloned().collect::<Vec<_>>().join(", ");
+        (name, used)
+    };
+    layers.into_iter().map(|layer| layer.into_iter().map(with_used).collect()).collect()
 }
 
 #[test]
@@ -35,8 +52,9 @@ fn circles_are_found() {
     };
     assert_eq!(layers(&of(&[("a", &["b"]), ("b", &[])])).unwrap(), [["b"], ["a"]]);
     assert_eq!(layers(&of(&[("a", &["b"]), ("b", &["c"]), ("c", &["b"])])).unwrap_err(), ["a", "b", "c"]);
-    let names = names("use crate::a::B;\nfn f() { crate::c::g(); } // crate::d\nuse crate::{e, f::G};", 1);
-    assert_eq!(names, ["a", "c", "e", "f"]);
+    let source = "use crate::a::B;\nfn f() { crate::c::g(); } // crate::d\nuse crate::{e, f::G};\nuse super::h;";
+    assert_eq!(names(source, &[], 1), ["a", "c", "e", "f", "h"]);
+    assert_eq!(names("use crate::a::b::C;\nuse crate::d;\nuse super::e;", &["a".to_owned()], 1), ["b", "e"]);
     assert_eq!(super_names("use super::super::a; use super::b;", 2), ["a"]);
     let at_root = at_root("pub use a::{\n    B, C as D,\n};\npub(crate) use e::f::G;");
     let at_root: Vec<(&str, &str)> = at_root.iter().map(|(name, folder)| (name.as_str(), folder.as_str())).collect();
@@ -90,11 +108,13 @@ fn joined(mut uses: Uses, is_file: impl Fn(&str) -> bool) -> Uses {
     uses
 }
 
-fn uses(root: &Path) -> Uses {
+/// Which of what is in `folder`, which is the module `at`, uses which.
+fn uses(folder: &Path, at: &[String]) -> Uses {
     let mut uses = Uses::new();
-    collect(root, &mut Vec::new(), &mut uses);
+    collect(folder, at, &mut Vec::new(), &mut uses);
     let folders: BTreeSet<String> = uses.keys().cloned().collect();
-    let at_root = at_root(&fs::read_to_string(root.join("lib.rs")).unwrap());
+    let top = folder.join(if at.is_empty() { "lib.rs" } else { "mod.rs" });
+    let at_root = at_root(&fs::read_to_string(top).unwrap());
     for (folder, used) in &mut uses {
         let named = used.iter().filter_map(|name| folders.get(name).or_else(|| at_root.get(name)).cloned());
         *used = named.filter(|name| folders.contains(name) && name != folder).collect();
@@ -117,7 +137,7 @@ fn at_root(source: &str) -> BTreeMap<String, String> {
 }
 
 /// Reads the sources below a folder, those of tests left out.
-fn collect(dir: &Path, at: &mut Vec<String>, uses: &mut Uses) {
+fn collect(dir: &Path, top: &[String], at: &mut Vec<String>, uses: &mut Uses) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
@@ -126,24 +146,28 @@ fn collect(dir: &Path, at: &mut Vec<String>, uses: &mut Uses) {
         }
         if path.is_dir() {
             at.push(name);
-            collect(&path, at, uses);
+            collect(&path, top, at, uses);
             at.pop();
-        } else if path.extension().is_some_and(|extension| extension == "rs") && !(at.is_empty() && name == "lib") {
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && !(at.is_empty() && ["lib", "mod"].contains(&&*name))
+        {
             let source = fs::read_to_string(&path).unwrap();
             let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
             let folder = at.first().unwrap_or(&name).clone();
-            // The module's own depth below the crate.
+            // The module's own depth below the top.
             let depth = at.len() + usize::from(name != "mod");
             let used = uses.entry(folder).or_default();
-            used.extend(names(source, depth));
+            used.extend(names(source, top, depth));
         }
     }
 }
 
-/// What a module that is so deep names at the top of its crate.
-fn names(source: &str, depth: usize) -> Vec<String> {
+/// What a module that is so deep below the module `top` names there.
+fn names(source: &str, top: &[String], depth: usize) -> Vec<String> {
     let source: String = source.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n");
-    let mut names = after(&source, "crate::");
+    let prefix: String =
+        ["crate"].into_iter().chain(top.iter().map(String::as_str)).map(|name| format!("{name}::")).collect();
+    let mut names = after(&source, &prefix);
     names.extend(super_names(&source, depth));
     names
 }
