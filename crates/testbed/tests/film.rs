@@ -5,6 +5,10 @@
 //! make film
 //! ```
 
+#[allow(dead_code)]
+#[path = "../../anabranch/tests/common/embedded.rs"]
+mod embedded;
+
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,13 +20,12 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anabranch_asnet::network::{Network, Options};
-use anabranch_asnet::topology::Topology;
-use anabranch_paths::IsdAs;
+use anabranch_asnet::network::Network;
 use anabranch_testbed::browser::Browser;
 use anabranch_testbed::peers::{anabranch, free_address, installed};
 use anabranch_testbed::process::Process;
 use anabranch_testbed::{Result, data};
+use embedded::DIAMOND;
 use serde_json::Value;
 
 /// Nothing takes longer, with both cores busy elsewhere.
@@ -30,32 +33,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// How often is looked meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Two leaves, and two core ASes that both are below: two paths without a link in common.
-const NETWORK: &str = "
-    [defaults]
-    delay = '10 ms'
-    queue = '64 KiB'
-    [as.'1-ff00:0:110']
-    core = true
-    [as.'1-ff00:0:120']
-    core = true
-    [as.'1-ff00:0:111']
-    [as.'1-ff00:0:112']
-    [[link]]
-    parent = '1-ff00:0:110'
-    child = '1-ff00:0:111'
-    [[link]]
-    parent = '1-ff00:0:110'
-    child = '1-ff00:0:112'
-    [[link]]
-    parent = '1-ff00:0:120'
-    child = '1-ff00:0:111'
-    [[link]]
-    parent = '1-ff00:0:120'
-    child = '1-ff00:0:112'
-    [[link]]
-    core = ['1-ff00:0:110', '1-ff00:0:120']
-";
+/// Each link's, beside its rate.
+const DEFAULTS: &str = "delay = '10 ms'\nqueue = '64 KiB'";
 const FROM: &str = "1-ff00:0:111";
 const TO: &str = "1-ff00:0:112";
 /// The link that is cut.
@@ -97,22 +76,14 @@ fn ffmpeg(seconds: u64, input: &[&str]) -> Command {
 
 /// Links of this rate, with addresses that no other test has.
 fn network(net: u8, rate_bits: u64) -> Network {
-    let text = NETWORK.replace("[defaults]", &format!("network = '127.{net}.0.0'\n[defaults]\nrate = '{rate_bits}'"));
-    Network::start(Topology::from_toml("film.toml", &text).unwrap(), Options::default()).unwrap()
+    embedded::start(net, &format!("[defaults]\nrate = '{rate_bits}'\n{DEFAULTS}\n{DIAMOND}"))
 }
 
 /// A command of ours at the only host of an AS.
 fn command(dir: &Path, network: &Network, isd_as: &str, arguments: &[&str]) -> Command {
-    let home = network.topology().get(isd_as.parse::<IsdAs>().unwrap()).unwrap();
-    let listen = format!("[{isd_as},{}]:0", home.hosts[0].address);
+    let (listen, daemon) = embedded::host(network, isd_as);
     let mut command = must(anabranch::command(None));
-    command.current_dir(dir).args(arguments).args([
-        "--json",
-        "--listen",
-        &listen,
-        "--sciond",
-        &home.daemon.to_string(),
-    ]);
+    command.current_dir(dir).args(arguments).args(["--json", "--listen", &listen, "--sciond", &daemon]);
     command
 }
 
