@@ -220,6 +220,7 @@ impl DhtNode {
     /// Begins a search; `None` while there are too many.
     pub(crate) fn search(self: &Rc<Self>, goal: Goal) -> Option<Searching> {
         let now = Instant::now();
+        // The search bounds it: it asks so many nodes, and tells of each answer once.
         let (sender, events) = unbounded_channel();
         let id = self.core.borrow_mut().search(goal, now)?;
         self.searches.borrow_mut().insert(id, sender);
