@@ -127,6 +127,11 @@ pub enum Event {
         /// What came of it.
         outcome: Outcome,
     },
+    /// The first node of a network is known: searches lead somewhere from here on.
+    Met {
+        /// Which place of ours.
+        home: HomeId,
+    },
     /// A network is joined: its nearest nodes are known.
     Joined {
         /// Which place of ours.

@@ -44,6 +44,8 @@ pub(super) struct Upkeep {
     saved: Vec<Contact>,
     joining: Option<SearchId>,
     refreshing: Option<SearchId>,
+    /// Somebody is known, or was a moment ago.
+    has_met: bool,
     is_joined: bool,
     join_at: Option<Instant>,
     failures: u32,
@@ -59,6 +61,7 @@ impl Upkeep {
             saved: saved.into_iter().take(CONTACTS_MAX).collect(),
             joining: None,
             refreshing: None,
+            has_met: false,
             is_joined: false,
             failures: 0,
             next_at: now,
@@ -91,10 +94,15 @@ impl Upkeep {
 
 impl Dht {
     /// A node entered a table: the network can be joined through it.
-    pub(super) fn entered(&mut self, home: HomeId, now: Instant) {
-        let Some(home) = self.homes.get_mut(&home) else { return };
+    pub(super) fn entered(&mut self, id: HomeId, now: Instant) {
+        let Some(home) = self.homes.get_mut(&id) else { return };
+        let is_first = !home.upkeep.has_met && home.table.len() > 0;
+        home.upkeep.has_met |= is_first;
         if !home.upkeep.is_joined && home.upkeep.joining.is_none() {
             home.upkeep.join_at = Some(now);
+        }
+        if is_first {
+            self.tell(Event::Met { home: id });
         }
         self.join_if_due(now);
     }
@@ -135,7 +143,7 @@ impl Dht {
         let Some(home) = self.homes.get_mut(&id) else { return };
         if home.upkeep.is_joined && home.table.len() == 0 {
             // Everybody is gone, or we are offline.
-            home.upkeep.is_joined = false;
+            (home.upkeep.has_met, home.upkeep.is_joined) = (false, false);
             home.upkeep.join_at = Some(now + REJOIN_FIRST);
             return;
         }

@@ -121,6 +121,32 @@ fn peers_are_found_through_loss_and_churn() {
 }
 
 #[test]
+fn a_newcomer_may_search_as_soon_as_one_node_has_answered() {
+    let mut sim = Sim::grown(9, 200);
+    let search = sim.act(0, |dht, now| dht.search(peers(1, ANNOUNCE), now)).unwrap();
+    sim.finish(0, search);
+    let newcomer = sim.add_v4(900);
+    sim.act(newcomer, |dht, now| dht.add_node(address(17), now));
+    let begun = sim.now;
+    while !sim.nodes[newcomer].events.iter().any(|(_, event)| matches!(event, Event::Met { .. })) {
+        sim.run(Duration::from_millis(1));
+    }
+    // A round trip, and nothing else: the network is joined meanwhile.
+    assert!(sim.now - begun <= 2 * sim.delay + Duration::from_millis(2), "{:?}", sim.now - begun);
+    let is_joined = |event: &Event| matches!(event, Event::Joined { .. });
+    assert!(!sim.nodes[newcomer].events.iter().any(|(_, event)| is_joined(event)));
+    let search = sim.act(newcomer, |dht, now| dht.search(peers(1, None), now)).unwrap();
+    let mut events = sim.finish(newcomer, search);
+    assert!(found(&events).contains(&at_7000(0)));
+    let first = events.iter().find(|(_, event)| matches!(event, Event::Peers { .. })).unwrap().0;
+    assert!(first - begun <= 12 * sim.delay, "{:?}", first - begun);
+    sim.run(Duration::from_secs(30));
+    events.append(&mut sim.nodes[newcomer].events);
+    assert!(events.iter().any(|(_, event)| is_joined(event)));
+    assert_eq!(events.iter().filter(|(_, event)| matches!(event, Event::Met { .. })).count(), 1);
+}
+
+#[test]
 fn a_restarted_node_comes_back_by_what_it_kept() {
     let mut sim = Sim::grown(3, 60);
     let (home, at) = sim.nodes[7].addresses[0];
@@ -270,7 +296,7 @@ fn searches_are_bounded_and_end_where_nobody_is() {
     sim.run(Duration::from_secs(60));
     let ended = sim.nodes[3].events.iter().filter(|(_, event)| matches!(event, Event::Ended { .. })).count();
     assert_eq!(ended, begun);
-    assert_eq!(sim.nodes[3].events.len(), ended + 1, "and that it has joined");
+    assert_eq!(sim.nodes[3].events.len(), ended + 2, "and that it has met somebody, and joined");
 }
 
 #[test]

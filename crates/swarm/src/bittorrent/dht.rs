@@ -77,7 +77,7 @@ pub(crate) async fn find(torrent: TorrentHandle, node: Rc<DhtNode>, named: Vec<(
             false => RESTING_LOOK_FIRST,
         };
         // Whoever waits for the way in goes on at once when there is one.
-        let _ = tokio::time::timeout(pause, node.joined()).await;
+        let _ = tokio::time::timeout(pause, node.met()).await;
     }
 }
 
@@ -109,7 +109,11 @@ async fn search(torrent: &TorrentHandle, node: &Rc<DhtNode>) -> Option<Searched>
                     stored += outcome.stored;
                     break;
                 }
-                Event::Item { .. } | Event::Samples { .. } | Event::Joined { .. } | Event::Address { .. } => {}
+                Event::Item { .. }
+                | Event::Samples { .. }
+                | Event::Met { .. }
+                | Event::Joined { .. }
+                | Event::Address { .. } => {}
             }
             if torrent.borrow().stopping {
                 return Some(Searched::Heard);

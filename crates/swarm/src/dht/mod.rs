@@ -94,8 +94,8 @@ pub(crate) struct DhtNode {
     ports_version: Cell<u64>,
     searches: RefCell<HashMap<SearchId, UnboundedSender<Event>>>,
     wake: Notify,
-    /// A network was joined.
-    joined: Notify,
+    /// The first node of a network is known.
+    met: Notify,
 }
 
 /// A search under way; dropped, it is cancelled.
@@ -169,7 +169,7 @@ impl DhtNode {
             ports_version: Cell::new(0),
             searches: RefCell::default(),
             wake: Notify::new(),
-            joined: Notify::new(),
+            met: Notify::new(),
         }
     }
 
@@ -212,9 +212,9 @@ impl DhtNode {
         Family::ALL.into_iter().map(|family| core.nodes(family)).sum()
     }
 
-    /// Wakes when a network is joined.
-    pub(crate) async fn joined(&self) {
-        self.joined.notified().await;
+    /// Wakes when the first node of a network is known.
+    pub(crate) async fn met(&self) {
+        self.met.notified().await;
     }
 
     /// Begins a search; `None` while there are too many.
@@ -426,8 +426,8 @@ impl DhtNode {
             | Event::Item { search, .. }
             | Event::Samples { search, .. }
             | Event::Ended { search, .. } => *search,
-            Event::Joined { .. } => return self.joined.notify_waiters(),
-            Event::Address { .. } => return,
+            Event::Met { .. } => return self.met.notify_waiters(),
+            Event::Joined { .. } | Event::Address { .. } => return,
         };
         let is_over = matches!(event, Event::Ended { .. });
         let mut searches = self.searches.borrow_mut();
