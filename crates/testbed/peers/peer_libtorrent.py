@@ -1,6 +1,6 @@
 """A libtorrent peer for tests and benches: one process, one torrent, one JSON object a line on stdout.
 
-Modes: create, create-each, info, seed, leech, verify, idle. With --defaults, all settings are libtorrent's own. Else they are those under which libtorrent is fastest on loopback; nothing
+Modes: create, create-each, info, seed, leech, verify, idle, nodes. With --defaults, all settings are libtorrent's own. Else they are those under which libtorrent is fastest on loopback; nothing
 leaves the machine (no UPnP, NAT-PMP, uTP; encryption off; DHT and LSD only where asked for, the DHT with the nodes that are named).
 """
 
@@ -28,7 +28,7 @@ def address(text):
 def settings(args):
     """The preset for seeding at speed, then what loopback and long fat wires want on top."""
     alerts = (ALERTS.error_notification | ALERTS.status_notification | ALERTS.connect_notification
-              | ALERTS.storage_notification)
+              | ALERTS.storage_notification | ALERTS.tracker_notification)
     if args.defaults:
         return {"listen_interfaces": args.listen, "alert_mask": alerts}
     chosen = lt.high_performance_seed()
@@ -172,6 +172,8 @@ def drain(opened, seen):
             fail(alert.message())
         if name == "hash_failed_alert":
             say("hash_failed", message=alert.message())
+        if name == "dht_reply_alert" and alert.num_peers > 0:
+            say("discovered", source="dht", peers=alert.num_peers)
         if name in ("peer_connect_alert", "incoming_connection_alert"):
             say("connected", message=alert.message())
         if name == "peer_disconnected_alert":
@@ -242,6 +244,38 @@ def idle(args):
         opened.pop_alerts()
 
 
+def nodes(args):
+    """One session at each address, of which nothing is used but its node of the DHT, with libtorrent's own settings of that."""
+    off = ("enable_lsd", "enable_upnp", "enable_natpmp", "enable_incoming_utp", "enable_outgoing_utp")
+    opened = []
+    for where in args.source.split(","):
+        params = lt.session_params()
+        params.settings = {
+            "listen_interfaces": where,
+            "alert_mask": ALERTS.error_notification | ALERTS.status_notification | ALERTS.stats_notification,
+            "dht_bootstrap_nodes": ",".join(node for node in args.dht_node if node != where),
+            "enable_dht": True,
+            "aio_threads": 1,
+            "hashing_threads": 1,
+            **{name: False for name in off},
+        }
+        opened.append(lt.session(params))
+    say("listening", nodes=len(opened))
+    joined = set()
+    while True:
+        time.sleep(2)
+        for number, one in enumerate(opened):
+            if number not in joined:
+                one.post_session_stats()
+            for alert in one.pop_alerts():
+                name = type(alert).__name__
+                if name == "listen_failed_alert":
+                    fail(alert.message())
+                if name == "session_stats_alert" and alert.values["dht.dht_nodes"] >= 8:
+                    joined.add(number)
+        say("joined", nodes=len(joined))
+
+
 def verify(args):
     """Times a full check of data on disk: adding a torrent without resume data checks every piece."""
     opened = session(args)
@@ -293,6 +327,9 @@ def main():
         one.add_argument("--assume-complete", action="store_true")
         one.add_argument("--stay", action="store_true")
         one.add_argument("--no-pex", action="store_true")
+    one = modes.add_parser("nodes")
+    one.add_argument("source", help="HOST:PORT,...")
+    one.add_argument("--dht-node", action="append", default=[], help="HOST:PORT")
     args = parser.parse_args()
     if args.mode == "create":
         create(args)
@@ -304,6 +341,8 @@ def main():
         verify(args)
     elif args.mode == "idle":
         idle(args)
+    elif args.mode == "nodes":
+        nodes(args)
     else:
         run(args, args.mode == "seed")
 

@@ -30,6 +30,7 @@
 pub mod acceptor;
 pub mod browser;
 pub mod data;
+pub mod dht_nodes;
 pub mod drain;
 pub mod error;
 pub mod fixture;

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anabranch_testbed::fixture::digest_from_hex as digest;
-use anabranch_testbed::{Error, Result, drain, quic, raw, udp};
+use anabranch_testbed::{Error, Result, dht_nodes, drain, quic, raw, udp};
 use anabranch_transport::{Congestion, QuicOptions};
 use serde_json::json;
 
 const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH cached|direct | read FILE cached|direct | tcp-send BYTES LISTEN | tcp-recv BYTES PEER \
-     | quic-send BYTES LISTEN cubic|bbr MTU | quic-recv PEER cubic|bbr MTU LOCAL [DAEMON] | udp-send PEER MTU SECONDS | udp-recv PORT | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS";
+     | quic-send BYTES LISTEN cubic|bbr MTU | quic-recv PEER cubic|bbr MTU LOCAL [DAEMON] | udp-send PEER MTU SECONDS | udp-recv PORT | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS | dht-nodes ADDRESS,... ENTRY,...";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -102,6 +102,14 @@ fn run(words: &[&str]) -> Result<()> {
                 json!({ "event": "finished", "connected": connected, "served": served, "rate_bytes": rate })
             );
             Ok(())
+        }
+        ["dht-nodes", addresses, entries] => {
+            let parse_all = |list: &str| list.split(',').map(parse).collect::<Result<Vec<_>>>();
+            let (addresses, entries) = (parse_all(addresses)?, parse_all(entries)?);
+            let listening = || println!("{}", json!({ "event": "listening", "nodes": addresses.len() }));
+            dht_nodes::run(&addresses, &entries, listening, |joined| {
+                println!("{}", json!({ "event": "joined", "nodes": joined }));
+            })
         }
         _ => Err(Error::Usage(USAGE.into())),
     }

@@ -3,6 +3,7 @@
 mod bulk;
 mod daemon;
 mod datagram;
+mod dht;
 mod disk;
 mod first_byte;
 mod live;
@@ -42,6 +43,8 @@ pub(crate) enum Unit {
     Milliseconds,
     /// Of what could be.
     Percent,
+    /// What passes; less is better.
+    BytesPerSecond,
 }
 
 impl Unit {
@@ -56,6 +59,7 @@ impl Unit {
             Self::RoundTrips => "round trips",
             Self::Milliseconds => "ms",
             Self::Percent => "%",
+            Self::BytesPerSecond => "B/s",
         }
     }
 }
@@ -101,7 +105,10 @@ fn quic_ways<const MTU: u16>() -> Vec<Contender> {
 
 /// All rows, in the order in which they run.
 pub(crate) fn all() -> Vec<Spec> {
-    use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Milliseconds, Nanoseconds, RoundTrips, Seconds};
+    use Unit::{
+        BytesPerSecond, KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Milliseconds, Nanoseconds, RoundTrips,
+        Seconds,
+    };
     use disk::Content::{Cold, Memory, Warm};
     use multihome::From;
     use router::Passed;
@@ -180,6 +187,26 @@ pub(crate) fn all() -> Vec<Spec> {
                 }),
                 contender("ours over TCP", |workspace| transfer::loopback(workspace, "1", Ours, Ours, OnDisk::Neither)),
                 contender("ours", |workspace| transfer::loopback(workspace, "1", OursUtp, OursUtp, OnDisk::Neither)),
+            ],
+        ),
+        spec(
+            "dht-lookup",
+            "a newcomer among 1,000 nodes of the DHT at 100 ms round trip, half of them libtorrent's: until it knows of the one who shares a content",
+            Seconds,
+            None,
+            vec![
+                contender("libtorrent", |workspace| dht::lookup(workspace, dht::Node::Libtorrent)),
+                contender("ours", |workspace| dht::lookup(workspace, dht::Node::Ours)),
+            ],
+        ),
+        spec(
+            "dht-idle",
+            "a node among the same that has joined and rests: what passes both ways, with all headers",
+            BytesPerSecond,
+            None,
+            vec![
+                contender("libtorrent", |workspace| dht::idle(workspace, dht::Node::Libtorrent)),
+                contender("ours", |workspace| dht::idle(workspace, dht::Node::Ours)),
             ],
         ),
         spec(
