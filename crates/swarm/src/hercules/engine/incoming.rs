@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::port::{From, Port};
 use super::told::{Measured, MeasuredPath, News, Route};
-use super::way::Way;
+use super::routing::Routing;
 use crate::hercules::content::Destination;
 use crate::hercules::disk::{Disk, Done};
 use crate::hercules::events::TransferError;
@@ -46,7 +46,7 @@ pub(super) struct Incoming {
 
 #[derive(Default)]
 struct Slot {
-    way: Way,
+    routing: Routing,
     /// When to knock next; none where the other end begins, for as long as something comes.
     knock: Option<(Instant, Duration)>,
     heard: Option<Instant>,
@@ -91,7 +91,7 @@ impl Incoming {
     /// A path goes this way, which this end chose and by which it begins, or where packets showed that it leads.
     pub(super) fn set_route(&mut self, index: u8, route: Route, is_own: bool, ports: &[Port]) {
         let Some(slot) = self.paths.get_mut(usize::from(index)) else { return };
-        slot.way.set(route, is_own, ports);
+        slot.routing.set(route, is_own, ports);
         if is_own {
             slot.knock = Some((Instant::now(), KNOCK_WAIT_MIN));
         }
@@ -99,7 +99,7 @@ impl Incoming {
 
     pub(super) fn settle_routes(&mut self, ports: &[Port]) {
         for index in 0..PATHS_MAX {
-            if let Some(route) = self.paths[index].way.take_learned() {
+            if let Some(route) = self.paths[index].routing.take_learned() {
                 self.set_route(index as u8, route, false, ports);
             }
         }
@@ -166,10 +166,10 @@ impl Incoming {
             Ok(Arrived::Control { path } | Arrived::Chunk { path, .. }) => {
                 let slot = &mut self.paths[usize::from(path)];
                 slot.heard = Some(now);
-                slot.way.heard(from);
+                slot.routing.heard(from);
                 if self.core.is_up(path) && !std::mem::replace(&mut slot.is_up, true) && slot.rtt.is_some() {
                     // It was up before.
-                    let (rtt, route) = (slot.rtt.unwrap_or_default(), slot.way.route().cloned());
+                    let (rtt, route) = (slot.rtt.unwrap_or_default(), slot.routing.route().cloned());
                     let _ = self.news.send(News::PathUp { path, rtt, route });
                 }
             }
@@ -227,7 +227,7 @@ impl Incoming {
         }
         let mut packet = [0; CONTROL_PACKET_MAX];
         while let Some((path, len)) = self.core.poll_control(now, &mut packet) {
-            self.paths[usize::from(path)].way.send_control(&packet[..len]);
+            self.paths[usize::from(path)].routing.send_control(&packet[..len]);
         }
         while let Some(message) = self.core.poll_message() {
             let _ = self.news.send(News::Say(message));
@@ -240,7 +240,7 @@ impl Incoming {
                 ReceiverEvent::PathUp { path, rtt } => {
                     let slot = &mut self.paths[usize::from(path)];
                     (slot.is_up, slot.rtt) = (true, Some(rtt));
-                    let route = slot.way.next_route().cloned();
+                    let route = slot.routing.next_route().cloned();
                     let _ = self.news.send(News::PathUp { path, rtt, route });
                 }
                 ReceiverEvent::SpanCame(span) => self.disk.span_came(span),
@@ -259,10 +259,10 @@ impl Incoming {
     pub(super) fn tell_progress(&mut self) {
         let (came, _) = self.core.progress();
         let kept = self.core.kept();
-        let paths = (0..).zip(&self.paths).filter(|(_, slot)| slot.way.route().is_some());
+        let paths = (0..).zip(&self.paths).filter(|(_, slot)| slot.routing.route().is_some());
         let paths = paths.map(|(path, slot)| MeasuredPath {
             path,
-            route: slot.way.route().cloned(),
+            route: slot.routing.route().cloned(),
             is_up: slot.is_up,
             bytes: slot.bytes,
             packets: None,

@@ -8,10 +8,10 @@ mod dispatch;
 mod incoming;
 mod outgoing;
 mod port;
+mod routing;
 #[cfg(test)]
 mod tests;
 mod told;
-mod way;
 
 use std::collections::{BTreeMap, btree_map};
 use std::os::fd::AsRawFd;

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::port::{From, Port};
 use super::told::{Measured, MeasuredPath, News, Route};
-use super::way::Way;
+use super::routing::Routing;
 use crate::hercules::content::SourceError;
 use crate::hercules::events::TransferError;
 use crate::hercules::reader::Store;
@@ -49,7 +49,7 @@ pub(super) struct Outgoing {
 #[derive(Default)]
 struct Slot {
     sealer: Option<Sealer>,
-    way: Way,
+    routing: Routing,
     bytes: u64,
     narrow: bool,
 }
@@ -112,7 +112,7 @@ impl Outgoing {
     /// A path goes this way, which this end chose, or where packets showed that it leads.
     pub(super) fn set_route(&mut self, index: u8, route: Route, is_own: bool, ports: &[Port]) {
         let Some(slot) = self.paths.get_mut(usize::from(index)) else { return };
-        slot.way.set(route, is_own, ports);
+        slot.routing.set(route, is_own, ports);
         slot.narrow = false;
         self.core.on_reroute(index, Instant::now());
     }
@@ -125,7 +125,7 @@ impl Outgoing {
     pub(super) fn on_control(&mut self, packet: &mut [u8], from: &From<'_>, now: Instant) {
         match self.core.on_datagram(packet, now) {
             Ok(path) => {
-                self.paths[usize::from(path)].way.heard(from);
+                self.paths[usize::from(path)].routing.heard(from);
             }
             Err(Refused::Dropped(_)) => {}
             Err(Refused::Misbehaviour(misbehaviour)) => self.check(Err(misbehaviour)),
@@ -135,7 +135,7 @@ impl Outgoing {
     /// Paths go where packets showed that they lead now.
     pub(super) fn settle_routes(&mut self, ports: &[Port]) {
         for index in 0..PATHS_MAX {
-            if let Some(route) = self.paths[index].way.take_learned() {
+            if let Some(route) = self.paths[index].routing.take_learned() {
                 self.set_route(index as u8, route, false, ports);
             }
         }
@@ -207,7 +207,7 @@ impl Outgoing {
             return 0;
         }
         let slot = &mut self.paths[usize::from(self.batch.path)];
-        let Some(sender) = &mut slot.way.sender else {
+        let Some(sender) = &mut slot.routing.sender else {
             self.sent = self.lens.len();
             return 0;
         };
@@ -235,13 +235,13 @@ impl Outgoing {
 
     pub(super) fn is_blocked_at(&self, port: usize) -> bool {
         self.sent < self.lens.len()
-            && self.paths[usize::from(self.batch.path)].way.route().is_some_and(|route| route.port == port)
+            && self.paths[usize::from(self.batch.path)].routing.route().is_some_and(|route| route.port == port)
     }
 
     fn send_control(&mut self, now: Instant) {
         let mut packet = [0; CONTROL_PACKET_MAX];
         while let Some((path, len)) = self.core.poll_control(now, &mut packet) {
-            self.paths[usize::from(path)].way.send_control(&packet[..len]);
+            self.paths[usize::from(path)].routing.send_control(&packet[..len]);
         }
     }
 
@@ -249,7 +249,7 @@ impl Outgoing {
         while let Some(event) = self.core.poll_event() {
             let news = match event {
                 Event::PathUp { path, rtt } => {
-                    News::PathUp { path, rtt, route: self.paths[usize::from(path)].way.route().cloned() }
+                    News::PathUp { path, rtt, route: self.paths[usize::from(path)].routing.route().cloned() }
                 }
                 Event::PathDown { path } => News::PathDown { path, reason: "its marks are not answered".to_owned() },
                 Event::PathNarrow { path } => {
@@ -329,7 +329,7 @@ impl Outgoing {
             let slot = &self.paths[usize::from(state.path)];
             MeasuredPath {
                 path: state.path,
-                route: slot.way.route().cloned(),
+                route: slot.routing.route().cloned(),
                 is_up: state.is_up,
                 bytes: slot.bytes,
                 packets: Some(state.packets),

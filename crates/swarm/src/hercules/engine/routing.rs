@@ -1,13 +1,13 @@
-//! Which way one path of a transfer goes, at either end.
+//! By which route the packets of one path go, at either end.
 
 use anabranch_transport::datagram::{Packet, SendErrorKind, Sender};
 
 use super::port::{From, Port};
 use super::told::Route;
 
-/// Where a path's packets go, and what is learned of that.
+/// A path's route, and what is learned of the next one.
 #[derive(Default)]
-pub(super) struct Way {
+pub(super) struct Routing {
     route: Option<Route>,
     /// This end chose the route.
     is_own: bool,
@@ -16,7 +16,7 @@ pub(super) struct Way {
     learned: Option<Route>,
 }
 
-impl Way {
+impl Routing {
     pub(super) fn route(&self) -> Option<&Route> {
         self.route.as_ref()
     }
@@ -37,7 +37,7 @@ impl Way {
         self.learned.take()
     }
 
-    /// An authenticated packet came from there. Who chose the way itself keeps it as long as it leads to the right address; the other end
+    /// An authenticated packet came from there. Who chose the route keeps it as long as it leads to the right address; the other end
     /// follows, also to fresh hop fields.
     pub(super) fn heard(&mut self, from: &From<'_>) {
         let Some(back) = from.route() else { return };
