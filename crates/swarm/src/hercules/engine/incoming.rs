@@ -10,7 +10,7 @@ use anabranch_hercules::{Arrived, CONTROL_PACKET_MAX, ChunkSet, Misbehaviour, Re
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::port::{From, Port};
-use super::told::{Measured, MeasuredPath, News, Route};
+use super::interface::{Measured, MeasuredPath, News, Route};
 use super::routing::Routing;
 use crate::hercules::content::Destination;
 use crate::hercules::disk::{Disk, Done};

@@ -6,12 +6,12 @@
 
 mod dispatch;
 mod incoming;
+mod interface;
 mod outgoing;
 mod port;
 mod routing;
 #[cfg(test)]
 mod tests;
-mod told;
 
 use std::collections::{BTreeMap, btree_map};
 use std::os::fd::AsRawFd;
@@ -28,7 +28,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use self::incoming::Incoming;
 use self::outgoing::Outgoing;
 use self::port::Port;
-pub(super) use self::told::{Command, Id, Measured, News, Route};
+pub(super) use self::interface::{Command, Id, Measured, News, Route};
 use super::content::Source;
 use super::events::TransferError;
 use super::poll::{self, Waker, Woken};

@@ -14,7 +14,7 @@ use anabranch_transport::datagram::{Pacer, Packet, SendErrorKind};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::port::{From, Port};
-use super::told::{Measured, MeasuredPath, News, Route};
+use super::interface::{Measured, MeasuredPath, News, Route};
 use super::routing::Routing;
 use crate::hercules::content::SourceError;
 use crate::hercules::events::TransferError;

@@ -10,7 +10,7 @@ use anabranch_transport::Interfaces;
 use anabranch_transport::control::Inlet;
 use anabranch_transport::datagram::{Path, Receiver, Sender, Socket};
 
-use super::told::Route;
+use super::interface::Route;
 
 /// How often it is looked which addresses the interfaces have that the user named.
 const INTERFACES_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use anabranch_transport::datagram::{Packet, SendErrorKind, Sender};
 
 use super::port::{From, Port};
-use super::told::Route;
+use super::interface::Route;
 
 /// A path's route, and what is learned of the next one.
 #[derive(Default)]
