@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::context::is_cancelled;
 use super::events::{PeerId, TransferError};
 use super::messages::{MessageReader, MessageWriter, ReadError, WriteTask};
-use super::network::Ways;
+use super::network::CandidatePaths;
 
 /// How long a caller may take to say what it wants, and each end to say the next of the preliminaries.
 pub(super) const PRELIMINARIES_MAX: Duration = Duration::from_secs(20);
@@ -56,7 +56,7 @@ pub(super) struct ControlConnection {
     /// The way that its packets go.
     pub(super) path: Option<datagram::Path>,
     /// The caller's ways, those to be used first; the other end's are its own to choose.
-    pub(super) candidates: Option<Ways>,
+    pub(super) candidates: Option<CandidatePaths>,
     /// The other end's addresses, for who calls.
     pub(super) addresses: Vec<Endpoint>,
     /// Longest chunk that the other end's paths take; 0 where it did not say.

@@ -26,7 +26,7 @@ const PACKET_LEN_MAX: u16 = 9000;
 /// How long a lookup of paths may take before it counts as failed, and another is made when it is due: as long as a daemon that knows
 /// nothing yet may take to ask the control services of three ASes, each over the network. Over a path that is cut no answer ever comes.
 pub(super) const LOOKUP_MAX: Duration = Duration::from_secs(10);
-/// The same where other ways lead to the other end, and need no lookup: they are not held up for longer. What comes later is found by
+/// The same where other paths lead to the other end, and need no lookup: they are not held up for longer. What comes later is found by
 /// the next one.
 const LOOKUP_BESIDE_MAX: Duration = Duration::from_secs(2);
 
@@ -44,8 +44,14 @@ pub(super) struct Network {
     selector: anabranch_paths::select::Selector,
 }
 
-/// The ways to a peer: those to be used first, then the others.
-pub(super) type Ways = (Vec<CandidatePath>, Vec<CandidatePath>);
+/// The paths that lead to a peer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CandidatePaths {
+    /// Those to be used first, the best one first of all.
+    pub(super) selected: Vec<CandidatePath>,
+    /// The others.
+    pub(super) others: Vec<CandidatePath>,
+}
 
 /// A path to a peer that may be used.
 #[derive(Clone, Debug)]
@@ -68,7 +74,7 @@ impl CandidatePath {
         chunk_len(&self.route.path, self.packet_len)
     }
 
-    /// Whether both go the same way, perhaps with other hop fields.
+    /// Whether both lead the same way, perhaps with other hop fields.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.route.port == other.route.port
             && self.path.id() == other.path.id()
@@ -150,32 +156,32 @@ impl Network {
         ip.into_iter().map(Endpoint::from).chain(scion).collect()
     }
 
-    /// The ways to a peer, or why there are none. Over SCION a lookup tells, which takes [`LOOKUP_MAX`] at most.
-    pub(super) async fn to(&self, addresses: &[Endpoint]) -> Result<Ways, String> {
-        let (mut ways, mut trouble) = (self.over_ip(addresses), Vec::new());
-        let within = if ways.is_empty() { LOOKUP_MAX } else { LOOKUP_BESIDE_MAX };
+    /// The paths to a peer, or why there are none. Over SCION a lookup tells, which takes [`LOOKUP_MAX`] at most.
+    pub(super) async fn to(&self, addresses: &[Endpoint]) -> Result<CandidatePaths, String> {
+        let (mut paths, mut trouble) = (self.over_ip(addresses), Vec::new());
+        let within = if paths.is_empty() { LOOKUP_MAX } else { LOOKUP_BESIDE_MAX };
         for remote in addresses.iter().filter_map(Endpoint::as_scion) {
             match self.over_scion(remote, within).await {
-                Ok(found) => ways.extend(found),
+                Ok(found) => paths.extend(found),
                 Err(error) => trouble.push(error),
             }
         }
-        if ways.is_empty() {
+        if paths.is_empty() {
             trouble.push("no way leads to the other end's addresses from here".to_owned());
             return Err(trouble.swap_remove(0));
         }
         let candidates: Vec<Candidate> =
-            ways.iter().enumerate().map(|(place, way)| Candidate { place, ..Candidate::new(0, &way.path) }).collect();
+            paths.iter().enumerate().map(|(place, path)| Candidate { place, ..Candidate::new(0, &path.path) }).collect();
         let budget = Budget { connections: self.wished, per_peer: self.wished };
         let chosen: Vec<usize> = self.selector.select(&candidates, &Scoreboard::default(), budget).chosen().collect();
-        let (mut first, mut rest) = (Vec::new(), Vec::new());
-        for (at, way) in ways.into_iter().enumerate() {
-            if chosen.contains(&at) { &mut first } else { &mut rest }.push(way);
+        let CandidatePaths { mut selected, mut others } = CandidatePaths::default();
+        for (at, path) in paths.into_iter().enumerate() {
+            if chosen.contains(&at) { &mut selected } else { &mut others }.push(path);
         }
-        if first.is_empty() {
-            first.push(rest.remove(0));
+        if selected.is_empty() {
+            selected.push(others.remove(0));
         }
-        Ok((first, rest))
+        Ok(CandidatePaths { selected, others })
     }
 
     /// How long packets to `remote` may be, as far as this end can tell.
@@ -203,7 +209,7 @@ impl Network {
     fn over_ip(&self, addresses: &[Endpoint]) -> Vec<CandidatePath> {
         let remotes: Vec<SocketAddr> = addresses.iter().filter_map(Endpoint::as_ip).collect();
         let found = Interfaces::new(&self.interfaces).map_or(Vec::new(), |own| own.candidates(&remotes));
-        let way = |found: anabranch_transport::IpCandidate| {
+        let candidate = |found: anabranch_transport::IpCandidate| {
             let serves = |local: SocketAddr| {
                 local.is_ipv4() == found.remote.is_ipv4()
                     && (local.ip().is_unspecified() || local.ip() == found.via.source)
@@ -214,7 +220,7 @@ impl Network {
             let name = path.to_string().into();
             Some(CandidatePath { route: Route { port, path }, path: found.path, packet_len, name })
         };
-        found.into_iter().filter_map(way).collect()
+        found.into_iter().filter_map(candidate).collect()
     }
 
     async fn over_scion(
@@ -233,7 +239,7 @@ impl Network {
         };
         let lookup = tokio::time::timeout(within, scion.paths(local.host.ip(), remote, Payload::Quic));
         let found = lookup.await.map_err(late)?.map_err(|error| error.to_string())?;
-        let way = |found: &Arc<ScionPath>| {
+        let candidate = |found: &Arc<ScionPath>| {
             let path = datagram::Path::scion(local, remote, found).ok()?;
             let mtu = if found.mtu == 0 { PACKET_LEN_USUAL } else { found.mtu };
             let packet_len = self.packet_len.map_or(mtu, |len| len.min(mtu)).min(scion.lookup.local_as().mtu);
@@ -241,7 +247,7 @@ impl Network {
             let path_seen = Path::scion(local.host.ip(), remote.host.ip(), Arc::clone(found));
             Some(CandidatePath { route: Route { port, path }, path: path_seen, packet_len, name })
         };
-        Ok(found.paths.iter().filter_map(way).collect())
+        Ok(found.paths.iter().filter_map(candidate).collect())
     }
 
     fn scion_port(&self) -> Option<(usize, anabranch_paths::ScionAddr)> {

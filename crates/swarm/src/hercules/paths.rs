@@ -13,7 +13,7 @@ use anabranch_transport::datagram;
 
 use super::engine::{Command, Id, Measured, Route, Teller};
 use super::events::{PathProgress, PathWay};
-use super::network::{CandidatePath, Ways, shown};
+use super::network::{CandidatePath, CandidatePaths, shown};
 
 pub(super) struct Paths {
     id: Id,
@@ -33,9 +33,9 @@ pub(super) struct Paths {
 #[derive(Default)]
 struct Quic {
     /// They follow this path for as long as it is up,
-    path: u8,
-    /// and go this way now.
-    way: Option<datagram::Path>,
+    index: u8,
+    /// whose route is this now.
+    path: Option<datagram::Path>,
     /// The socket that the connection is bound to.
     port: Option<usize>,
 }
@@ -124,7 +124,7 @@ impl Named {
 }
 
 struct Used {
-    way: CandidatePath,
+    candidate: CandidatePath,
     is_up: bool,
 }
 
@@ -150,71 +150,71 @@ impl Paths {
         }
     }
 
-    /// Takes ways into use; answers the paths.
+    /// Takes paths into use; answers those that were taken.
     pub(super) fn begin(&mut self, candidates: &[CandidatePath]) -> Vec<NewPath> {
         let begun = candidates.iter().filter_map(|candidate| self.add(candidate.clone())).collect();
         if let Some(Route { port, path }) = candidates.first().map(|candidate| candidate.route.clone()) {
-            self.quic = Quic { path: 0, way: Some(path), port: Some(port) };
+            self.quic = Quic { index: 0, path: Some(path), port: Some(port) };
         }
         begun
     }
 
-    fn add(&mut self, way: CandidatePath) -> Option<NewPath> {
+    fn add(&mut self, candidate: CandidatePath) -> Option<NewPath> {
         let index = self.used.len() as u8;
-        if usize::from(index) >= PATHS_MAX || way.chunk_len() < self.chunk_len {
+        if usize::from(index) >= PATHS_MAX || candidate.chunk_len() < self.chunk_len {
             return None;
         }
         let group = self.is_fair.then_some(index.into());
-        self.engine.tell(Command::AddPath { id: self.id, index, route: Some(way.route.clone()), group });
-        let shares = self.shares(&way);
+        self.engine.tell(Command::AddPath { id: self.id, index, route: Some(candidate.route.clone()), group });
+        let shares = self.shares(&candidate);
         if self.is_fair {
             shares.iter().for_each(|other| {
                 self.engine.tell(Command::Couple { id: self.id, one: index, other: *other });
             });
         }
-        self.used.insert(index, Used { way, is_up: false });
+        self.used.insert(index, Used { candidate, is_up: false });
         Some(NewPath { index, shares })
     }
 
-    /// The paths that a way may share a bottleneck with: a link between ASes, an uplink, the other end's address.
-    fn shares(&self, way: &CandidatePath) -> Vec<u8> {
-        let resources = Candidate::new(0, &way.path).resources;
+    /// The paths that another may share a bottleneck with: a link between ASes, an uplink, the other end's address.
+    fn shares(&self, candidate: &CandidatePath) -> Vec<u8> {
+        let resources = Candidate::new(0, &candidate.path).resources;
         let shares = |used: &Used| {
-            Candidate::new(0, &used.way.path).resources.iter().any(|resource| resources.contains(resource))
+            Candidate::new(0, &used.candidate.path).resources.iter().any(|resource| resources.contains(resource))
         };
         self.used.iter().filter(|(_, used)| shares(used)).map(|(other, _)| *other).collect()
     }
 
-    /// Takes what was looked up: fresher, better or more ways. Answers the paths that are new.
-    pub(super) fn take(&mut self, (first, rest): Ways) -> Vec<NewPath> {
+    /// Takes what was looked up: fresher, better or more paths. Answers the paths that are new.
+    pub(super) fn take(&mut self, CandidatePaths { selected, others }: CandidatePaths) -> Vec<NewPath> {
         let all: Vec<&CandidatePath> =
-            first.iter().chain(&rest).filter(|way| way.chunk_len() >= self.chunk_len).collect();
+            selected.iter().chain(&others).filter(|path| path.chunk_len() >= self.chunk_len).collect();
         let indices: Vec<u8> = self.used.keys().copied().collect();
         for index in indices {
             let Some(used) = self.used.get(&index) else { continue };
-            let same = all.iter().find(|way| way.is_same(&used.way));
-            let expiry = |way: &CandidatePath| way.path.as_scion().map(|path| path.expiry);
+            let same = all.iter().find(|path| path.is_same(&used.candidate));
+            let expiry = |path: &CandidatePath| path.path.as_scion().map(|path| path.expiry);
             let replacement = match same {
                 // Fresh hop fields.
-                Some(same) if expiry(same) != expiry(&used.way) => Some((*same).clone()),
+                Some(same) if expiry(same) != expiry(&used.candidate) => Some((*same).clone()),
                 Some(_) if used.is_up => None,
-                _ if used.is_up && same.is_none() && used.way.path.as_scion().is_some() => None,
+                _ if used.is_up && same.is_none() && used.candidate.path.as_scion().is_some() => None,
                 _ => all
                     .iter()
-                    .find(|way| !self.used.values().any(|used| used.way.is_same(way)))
-                    .map(|way| (*way).clone()),
+                    .find(|path| !self.used.values().any(|used| used.candidate.is_same(path)))
+                    .map(|path| (*path).clone()),
             };
-            if let Some(way) = replacement {
-                self.engine.tell(Command::Reroute { id: self.id, index, route: way.route.clone() });
+            if let Some(path) = replacement {
+                self.engine.tell(Command::Reroute { id: self.id, index, route: path.route.clone() });
                 if let Some(used) = self.used.get_mut(&index) {
-                    used.way = way;
+                    used.candidate = path;
                 }
             }
         }
         let mut added = Vec::new();
-        for way in first {
-            if self.used.len() < self.wished && !self.used.values().any(|used| used.way.is_same(&way)) {
-                added.extend(self.add(way));
+        for path in selected {
+            if self.used.len() < self.wished && !self.used.values().any(|used| used.candidate.is_same(&path)) {
+                added.extend(self.add(path));
             }
         }
         added
@@ -233,7 +233,7 @@ impl Paths {
 
     /// Which way a path goes.
     pub(super) fn way(&self, index: u8, route: Option<&Route>) -> Option<PathWay> {
-        self.used.get(&index).map(|used| used.way.shown()).or_else(|| route.map(shown))
+        self.used.get(&index).map(|used| used.candidate.shown()).or_else(|| route.map(shown))
     }
 
     /// QUIC's packets go where some get through. Over IP who was called answers where it hears from.
@@ -245,11 +245,11 @@ impl Paths {
         };
         let up = measured.paths.iter().filter(|known| known.is_up);
         let up = up.filter_map(|known| Some((known.path, known.route.as_ref().filter(|route| leads(route))?)));
-        let Some((path, route)) = up.min_by_key(|(path, _)| *path != self.quic.path) else { return };
-        if !self.quic.way.as_ref().is_some_and(|way| way.is_identical(&route.path)) {
+        let Some((index, route)) = up.min_by_key(|(index, _)| *index != self.quic.index) else { return };
+        if !self.quic.path.as_ref().is_some_and(|path| path.is_identical(&route.path)) {
             self.router.set_path(&route.path);
         }
-        self.quic = Quic { path, way: Some(route.path.clone()), port: Some(route.port) };
+        self.quic = Quic { index, path: Some(route.path.clone()), port: Some(route.port) };
     }
 
     /// What is measured of the paths, in `elapsed`.

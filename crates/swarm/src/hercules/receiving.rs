@@ -25,6 +25,7 @@ use super::engine::{Command, Id, News};
 use super::events::{Event, Limits, TransferError};
 use super::flow::{Flow, ended, last_words};
 use super::messages::MessageReader;
+use super::network::CandidatePaths;
 use super::paths::{NewPath, Paths};
 use super::search::Search;
 use super::sending::{preliminaries_max, show_name};
@@ -266,8 +267,8 @@ async fn receive(
                             asked.begin();
                             say(control, asked.news()).await;
                         }
-                        if let (true, Some((first, _))) = (is_about_to_begin, &control.candidates) {
-                            let begun = flow.paths.begin(first);
+                        if let (true, Some(CandidatePaths { selected, .. })) = (is_about_to_begin, &control.candidates) {
+                            let begun = flow.paths.begin(selected);
                             say(control, begun.iter().flat_map(NewPath::messages)).await;
                         }
                     }
@@ -288,7 +289,7 @@ async fn receive(
                 flow.tell_no_path().await;
             }
             found = search.found(), if is_caller => {
-                let added = found.map_or(Vec::new(), |ways| flow.paths.take(ways));
+                let added = found.map_or(Vec::new(), |paths| flow.paths.take(paths));
                 say(control, added.iter().flat_map(NewPath::messages)).await;
                 search.again(flow.paths.is_any_down());
             }

@@ -20,7 +20,7 @@ use super::engine::{Command, Id, News};
 use super::events::{Event, TransferError, Waiting};
 use super::flow::{Flow, ended, last_words};
 use super::messages::MessageWriter;
-use super::network::{CandidatePath, chunk_len, shorter_chunk_len};
+use super::network::{CandidatePath, CandidatePaths, chunk_len, shorter_chunk_len};
 use super::paths::{Named, Naming, Paths};
 use super::reader::{Hashes, Hashing};
 use super::search::Search;
@@ -95,8 +95,8 @@ impl Session {
         let mut flow = Flow::new(context, control.peer, paths, content_len);
         flow.starts_at(kept_bytes);
         let is_caller = control.candidates.is_some();
-        if let Some((first, _)) = &control.candidates {
-            flow.paths.begin(first);
+        if let Some(CandidatePaths { selected, .. }) = &control.candidates {
+            flow.paths.begin(selected);
         }
         let pump = tokio::task::spawn_local(pump(control.writer.clone(), Arc::clone(hashes)));
         let _pumps_while_here = AbortOnDrop(pump);
@@ -135,7 +135,7 @@ impl Session {
                     flow.tell_no_path().await;
                 }
                 found = search.found(), if is_caller => {
-                    found.into_iter().for_each(|ways| _ = flow.paths.take(ways));
+                    found.into_iter().for_each(|paths| _ = flow.paths.take(paths));
                     search.again(flow.paths.is_any_down());
                 }
                 Ok(()) = known.changed() => {
@@ -207,7 +207,7 @@ fn alike(longest: u16, others: impl Iterator<Item = u16>) -> u16 {
 /// The longest chunk that all paths take.
 fn chunk_len_for(context: &Context, control: &ControlConnection) -> u16 {
     let own = match &control.candidates {
-        Some((first, _)) => first.iter().map(CandidatePath::chunk_len).min(),
+        Some(CandidatePaths { selected, .. }) => selected.iter().map(CandidatePath::chunk_len).min(),
         None => control.path.as_ref().map(|path| chunk_len(path, context.network.packet_len(path))),
     };
     let own = own.unwrap_or(anabranch_hercules::wire::CHUNK_LEN_MIN);
@@ -220,7 +220,7 @@ fn chunk_len_for(context: &Context, control: &ControlConnection) -> u16 {
 
 /// Chunks as long as these do not come through by any path: the next connection has shorter ones.
 fn try_shorter(context: &Context, control: &ControlConnection, chunk_len: u16) -> End {
-    let path = control.candidates.as_ref().and_then(|(first, _)| first.first()).map(|way| &way.route.path);
+    let path = control.candidates.as_ref().and_then(|paths| paths.selected.first()).map(|first| &first.route.path);
     match path.or(control.path.as_ref()).and_then(|path| shorter_chunk_len(path, chunk_len)) {
         Some(shorter) => {
             context.shorten(control.key, shorter);

@@ -20,19 +20,19 @@ use super::engine::Command;
 use super::events::{Event, PeerId, Rejection, TransferError, Waiting};
 use super::io::Bypass;
 use super::messages::{WriteTask, code};
-use super::network::{CandidatePath, Ways};
+use super::network::{CandidatePath, CandidatePaths};
 use super::options::{Admission, Dial, PeerKey, Peers};
 use super::{receiving, sending};
 use crate::net::race::{Due, race};
 
 /// Transfers with those who called and may be here, at once.
 const TRANSFERS_MAX: usize = 64;
-/// One try to connect by one way.
+/// One try to connect over one path.
 const CONNECT_MAX: Duration = Duration::from_secs(4);
 /// Pause before the next try to connect: doubled up to the longest.
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
-/// How long it may be looked for ways to a peer before somebody is told: longer than that takes as a rule.
+/// How long paths to a peer may be looked up before somebody is told: longer than that takes as a rule.
 const LOOKUP_TOLD_AFTER: Duration = Duration::from_millis(700);
 
 /// The thread's life.
@@ -149,34 +149,34 @@ async fn session(context: &Rc<Context>, control: ControlConnection) -> Result<Ev
     }
 }
 
-/// Connects by the best way that leads there, and says what this end wants.
+/// Connects over the best path that leads there, and says what this end wants.
 async fn connect(
     context: &Context,
     peer: PeerId,
     to: &Dial,
     told: &mut Told<'_>,
 ) -> Result<(ControlConnection, WriteTask), End> {
-    let (mut first, mut rest) = look_up(context, &to.addresses, told).await.map_err(End::Lost)?;
-    let (answered, stream) = call(context, first.iter().chain(&rest), to.key).await?;
+    let CandidatePaths { mut selected, mut others } = look_up(context, &to.addresses, told).await.map_err(End::Lost)?;
+    let (answered, stream) = call(context, selected.iter().chain(&others), to.key).await?;
     // Content begins where somebody is.
-    match answered.checked_sub(first.len()) {
-        None => first.swap(0, answered),
+    match answered.checked_sub(selected.len()) {
+        None => selected.swap(0, answered),
         Some(answered) => {
-            first.insert(0, rest.remove(answered));
-            rest.splice(0..0, first.drain(context.network.wished().min(first.len())..));
+            selected.insert(0, others.remove(answered));
+            others.splice(0..0, selected.drain(context.network.wished().min(selected.len())..));
         }
     }
     let ((mut control, exported), writing) = ControlConnection::open(peer, stream).map_err(End::Lost)?;
     let proof = to.secret.as_ref().map(|secret| ticket::proof(secret, &exported));
     let sends = context.work.sends();
-    let chunk_len_max = first.iter().map(CandidatePath::chunk_len).min().unwrap_or(0);
+    let chunk_len_max = selected.iter().map(CandidatePath::chunk_len).min().unwrap_or(0);
     control.writer.send(Message::Open { sends, chunk_len_max, proof }).await;
-    (control.candidates, control.addresses) = (Some((first, rest)), to.addresses.clone());
+    (control.candidates, control.addresses) = (Some(CandidatePaths { selected, others }), to.addresses.clone());
     Ok((control, writing))
 }
 
-/// The ways to a peer, or why there are none. Where the answer is long in coming, that is told.
-async fn look_up(context: &Context, addresses: &[Endpoint], told: &mut Told<'_>) -> Result<Ways, String> {
+/// The paths to a peer, or why there are none. Where the answer is long in coming, that is told.
+async fn look_up(context: &Context, addresses: &[Endpoint], told: &mut Told<'_>) -> Result<CandidatePaths, String> {
     let mut lookup = std::pin::pin!(context.network.to(addresses));
     match tokio::time::timeout(LOOKUP_TOLD_AFTER, &mut lookup).await {
         Ok(found) => found,
@@ -187,21 +187,21 @@ async fn look_up(context: &Context, addresses: &[Endpoint], told: &mut Told<'_>)
     }
 }
 
-/// Calls by one way after the other, so that an address that leads nowhere holds up nobody. Whoever answers first with the right key is
+/// Calls over one path after the other, so that an address that leads nowhere holds up nobody. Whoever answers first with the right key is
 /// taken; another key may be a stranger's with the same private address, and is told only where nobody else answers. With the place of
-/// the way.
+/// the path.
 async fn call(
     context: &Context,
-    ways: impl Iterator<Item = &CandidatePath>,
+    paths: impl Iterator<Item = &CandidatePath>,
     key: Option<PeerKey>,
 ) -> Result<(usize, ControlStream), End> {
-    let mut ways = ways.enumerate().filter_map(|(place, way)| {
-        let endpoint = context.network.endpoints.get(way.route.port)?;
-        Some((place, Arc::clone(endpoint), way.route.path.clone()))
+    let mut paths = paths.enumerate().filter_map(|(place, candidate)| {
+        let endpoint = context.network.endpoints.get(candidate.route.port)?;
+        Some((place, Arc::clone(endpoint), candidate.route.path.clone()))
     });
     let failure = RefCell::new(End::Lost("it does not answer".to_owned()));
     let called = race(|_: Due<'_, ()>| {
-        let (place, endpoint, path) = ways.next()?;
+        let (place, endpoint, path) = paths.next()?;
         let failure = &failure;
         Some(async move {
             let called = tokio::time::timeout(CONNECT_MAX, endpoint.connect(&path, None)).await;
