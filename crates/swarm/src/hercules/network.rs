@@ -170,8 +170,11 @@ impl Network {
             trouble.push("no way leads to the other end's addresses from here".to_owned());
             return Err(trouble.swap_remove(0));
         }
-        let candidates: Vec<Candidate> =
-            paths.iter().enumerate().map(|(place, path)| Candidate { place, ..Candidate::new(0, &path.path) }).collect();
+        let candidates: Vec<Candidate> = paths
+            .iter()
+            .enumerate()
+            .map(|(place, path)| Candidate { place, ..Candidate::new(0, &path.path) })
+            .collect();
         let budget = Budget { connections: self.wished, per_peer: self.wished };
         let chosen: Vec<usize> = self.selector.select(&candidates, &Scoreboard::default(), budget).chosen().collect();
         let CandidatePaths { mut selected, mut others } = CandidatePaths::default();

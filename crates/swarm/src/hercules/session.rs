@@ -80,14 +80,14 @@ pub(super) async fn run(context: Rc<Context>, peers: Peers, bypasses: Vec<Bypass
 /// Calls one peer until the transfer is done or hopeless.
 async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
     let mut pause = RETRY_MIN;
-    let (mut told, mut is_busy) = (Told { context: &context, peer, latest: None }, false);
+    let (mut reporter, mut is_busy) = (WaitReporter { context: &context, peer, latest: None }, false);
     loop {
-        let end = match connect(&context, peer, &to, &mut told).await {
+        let end = match connect(&context, peer, &to, &mut reporter).await {
             Ok((control, writing)) => {
                 // That one who was busy answers is no news: its offer, or that it is ready for one, is.
                 if !is_busy {
                     pause = RETRY_MIN;
-                    told.goes_on().await;
+                    reporter.goes_on().await;
                     let (key, address) = (control.key, control.address);
                     context.tell(Event::PeerConnected { peer, key, address }).await;
                 }
@@ -95,7 +95,7 @@ async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
                 writing.finish().await;
                 is_busy = matches!(end, Err(End::Busy(_)));
                 if !is_busy {
-                    told.latest = None;
+                    reporter.latest = None;
                 }
                 end
             }
@@ -108,7 +108,7 @@ async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
             Err(End::Failed(error)) => return context.tell(Event::Failed { peer: Some(peer), error }).await,
             Err(End::Replaced) => {}
             Err(End::Lost(why) | End::Busy(why)) => {
-                told.waits(Waiting::Peer(why)).await;
+                reporter.waits(Waiting::Peer(why)).await;
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(RETRY_MAX);
             }
@@ -116,14 +116,14 @@ async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
     }
 }
 
-/// What somebody was told that a call waits for.
-struct Told<'a> {
+/// Tells what a call waits for, each thing once.
+struct WaitReporter<'a> {
     context: &'a Context,
     peer: PeerId,
     latest: Option<Waiting>,
 }
 
-impl Told<'_> {
+impl WaitReporter<'_> {
     /// Tells that, unless it is what was told before, perhaps in other words.
     async fn waits(&mut self, what: Waiting) {
         let kind = std::mem::discriminant(&what);
@@ -154,9 +154,10 @@ async fn connect(
     context: &Context,
     peer: PeerId,
     to: &Dial,
-    told: &mut Told<'_>,
+    reporter: &mut WaitReporter<'_>,
 ) -> Result<(ControlConnection, WriteTask), End> {
-    let CandidatePaths { mut selected, mut others } = look_up(context, &to.addresses, told).await.map_err(End::Lost)?;
+    let CandidatePaths { mut selected, mut others } =
+        look_up(context, &to.addresses, reporter).await.map_err(End::Lost)?;
     let (answered, stream) = call(context, selected.iter().chain(&others), to.key).await?;
     // Content begins where somebody is.
     match answered.checked_sub(selected.len()) {
@@ -176,12 +177,16 @@ async fn connect(
 }
 
 /// The paths to a peer, or why there are none. Where the answer is long in coming, that is told.
-async fn look_up(context: &Context, addresses: &[Endpoint], told: &mut Told<'_>) -> Result<CandidatePaths, String> {
+async fn look_up(
+    context: &Context,
+    addresses: &[Endpoint],
+    reporter: &mut WaitReporter<'_>,
+) -> Result<CandidatePaths, String> {
     let mut lookup = std::pin::pin!(context.network.to(addresses));
     match tokio::time::timeout(LOOKUP_TOLD_AFTER, &mut lookup).await {
         Ok(found) => found,
         Err(_) => {
-            told.waits(Waiting::Lookup).await;
+            reporter.waits(Waiting::Lookup).await;
             lookup.await
         }
     }
@@ -366,7 +371,7 @@ async fn serve(context: &Rc<Context>, stream: ControlStream, ticket_uses: &RefCe
     };
     if let Err(reason) = admitted {
         let code = if reason == Rejection::Busy { code::BUSY } else { code::REJECTED };
-        control.writer.send(Message::End { code, reason: told(reason).to_owned() }).await;
+        control.writer.send(Message::End { code, reason: rejection_text(reason).to_owned() }).await;
         drop(control);
         writing.finish().await;
         return context.tell(Event::Rejected { address, key, reason }).await;
@@ -431,8 +436,8 @@ async fn take_over(ticket_uses: &RefCell<TicketUses>, key: NodeId) -> Replaced {
     Replaced(stopped)
 }
 
-/// What the caller is told.
-fn told(reason: Rejection) -> &'static str {
+/// What a caller is told who is turned away.
+fn rejection_text(reason: Rejection) -> &'static str {
     match reason {
         Rejection::NotAllowed => "your key is not among those allowed here, and you showed no ticket: ask for one",
         Rejection::WrongTicket => "this is not the ticket for here: ask for a new one",

@@ -9,8 +9,8 @@ use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Head, Secret};
 use anabranch_hercules::{Arrived, CONTROL_PACKET_MAX, ChunkSet, Misbehaviour, Receiver, ReceiverEvent, Refused, tree};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::port::{From, Port};
 use super::interface::{Measured, MeasuredPath, News, Route};
+use super::port::{From, Port};
 use super::routing::Routing;
 use crate::hercules::content::Destination;
 use crate::hercules::disk::{Disk, Done};

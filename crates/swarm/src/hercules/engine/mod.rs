@@ -26,9 +26,9 @@ use anabranch_transport::datagram::{Pacer, Socket};
 use tokio::sync::mpsc::UnboundedSender;
 
 use self::incoming::Incoming;
+pub(super) use self::interface::{Command, Id, Measured, News, Route};
 use self::outgoing::Outgoing;
 use self::port::Port;
-pub(super) use self::interface::{Command, Id, Measured, News, Route};
 use super::content::Source;
 use super::events::TransferError;
 use super::poll::{self, Waker, Woken};

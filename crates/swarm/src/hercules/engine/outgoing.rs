@@ -13,8 +13,8 @@ use anabranch_hercules::{
 use anabranch_transport::datagram::{Pacer, Packet, SendErrorKind};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::port::{From, Port};
 use super::interface::{Measured, MeasuredPath, News, Route};
+use super::port::{From, Port};
 use super::routing::Routing;
 use crate::hercules::content::SourceError;
 use crate::hercules::events::TransferError;

@@ -2,8 +2,8 @@
 
 use anabranch_transport::datagram::{Packet, SendErrorKind, Sender};
 
-use super::port::{From, Port};
 use super::interface::Route;
+use super::port::{From, Port};
 
 /// A path's route, and what is learned of the next one.
 #[derive(Default)]
