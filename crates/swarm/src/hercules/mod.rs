@@ -15,7 +15,7 @@
 //! | `network`, `search`, `paths` | sockets, and the paths that lead to a peer; lookups of them; which of them are used |
 //! | `io` | which sockets go past the kernel |
 //! | `invitation` | tickets: what stands in them, and who may come by them |
-//! | `kept` | a transfer as one of a session's contents |
+//! | `managed` | a transfer as one of a session's contents |
 //! | `engine` | the network thread: it owns the sockets and all cores |
 //! | `reader`, `disk` | the threads that read and hash, and hash and write |
 //! | `poll` | how these wake it |
@@ -47,7 +47,7 @@ pub mod files;
 mod flow;
 mod invitation;
 mod io;
-pub(crate) mod kept;
+pub(crate) mod managed;
 mod messages;
 mod network;
 mod options;
@@ -67,7 +67,7 @@ pub use events::{
 };
 pub use invitation::{Invitation, UselessTicket, check_ticket, is_ticket, ticket_secret};
 pub use io::Bypass;
-pub use kept::{Job, Partner, Task};
+pub use managed::{Job, Partner, Task};
 pub use options::{Admission, Dial, Io, MEMORY_BYTES_DEFAULT, Options, PeerKey, Peers, StartError};
 pub use start::{receive, send};
 

@@ -55,7 +55,7 @@ impl Contents {
             Source::Live(share) => return self.add_ppspp(share.link.clone(), (None, Some(*share)), options),
             Source::Bulk(task) => {
                 let id = self.next_id();
-                self.insert(id, Rc::new(bulk::kept::begin(id, *task, options, resources)));
+                self.insert(id, Rc::new(bulk::managed::begin(id, *task, options, resources)));
                 return Ok(id);
             }
             source => source,

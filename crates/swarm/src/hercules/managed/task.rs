@@ -1,4 +1,4 @@
-//! What a kept transfer is to do.
+//! What a managed transfer is to do.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anabranch_hercules::wire::ticket::{TICKET_SECRET_LEN, Ticket};
 use anabranch_transport::NodeId;
 
-/// A bulk transfer that is kept. Where what is received goes, whether it may overwrite, and how fast it goes is in its
+/// A bulk transfer that a session manages. Where what is received goes, whether it may overwrite, and how fast it goes is in its
 /// [`AddOptions`](crate::config::AddOptions).
 #[derive(Clone, Debug)]
 pub struct Task {

@@ -1,4 +1,4 @@
-//! The task of a kept transfer: it begins the driver, follows it, and begins it again.
+//! The task of a managed transfer: it begins the driver, follows it, and begins it again.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::super::files::{FileSource, Folder, FolderOptions, Scan};
 use super::super::invitation::{UselessTicket, check_ticket};
 use super::super::options::{Admission, Dial, Options, Peers};
 use super::super::start::{receive, send};
-use super::state::{Ended, Kept, State};
+use super::state::{Ended, ManagedTransfer, State};
 use super::task::{Job, Partner};
 use crate::events::{EventKind, FailureKind, News};
 use crate::net::scion::ScionConfig;
@@ -30,38 +30,38 @@ const NOTES_MAX: usize = 16;
 const NAMED_MAX: usize = 10;
 
 /// The task's life.
-pub(super) async fn run(kept: Kept) {
-    if kept.0.borrow().task.is_over {
-        let mut state = kept.0.borrow_mut();
+pub(super) async fn run(transfer: ManagedTransfer) {
+    if transfer.0.borrow().task.is_over {
+        let mut state = transfer.0.borrow_mut();
         state.is_over = true;
         let why = state.why_over().to_owned();
         state.news(News::Over(why));
         return;
     }
     loop {
-        kept.until(|state| !state.is_held || state.is_leaving).await;
-        if kept.0.borrow().is_leaving {
+        transfer.until(|state| !state.is_held || state.is_leaving).await;
+        if transfer.0.borrow().is_leaving {
             return;
         }
-        let ended = once(&kept).await;
-        kept.0.borrow_mut().ended();
+        let ended = once(&transfer).await;
+        transfer.0.borrow_mut().ended();
         match ended {
             Ended::Asked => {}
             Ended::Cut(reason) => {
-                kept.0.borrow_mut().waits_for(Some(format!("{reason}; it is tried again")));
+                transfer.0.borrow_mut().waits_for(Some(format!("{reason}; it is tried again")));
                 tokio::select! {
                     () = tokio::time::sleep(AGAIN) => {}
-                    () = kept.until(State::is_asked_to_rest) => {}
+                    () = transfer.until(State::is_asked_to_rest) => {}
                 }
             }
             Ended::Over(why) => {
-                let mut state = kept.0.borrow_mut();
+                let mut state = transfer.0.borrow_mut();
                 state.is_over = true;
                 state.waits_for(None);
                 return state.news(News::Over(why));
             }
             Ended::Failed(kind, reason) => {
-                let mut state = kept.0.borrow_mut();
+                let mut state = transfer.0.borrow_mut();
                 state.has_failed = true;
                 return state.tell(EventKind::Failed { kind, reason });
             }
@@ -69,7 +69,7 @@ pub(super) async fn run(kept: Kept) {
     }
 }
 
-impl Kept {
+impl ManagedTransfer {
     /// Waits until it is so. One task waits at a time.
     async fn until(&self, is_so: impl Fn(&State) -> bool) {
         let changed = std::rc::Rc::clone(&self.0.borrow().changed);
@@ -80,22 +80,22 @@ impl Kept {
 }
 
 /// One run of the driver.
-async fn once(kept: &Kept) -> Ended {
+async fn once(transfer: &ManagedTransfer) -> Ended {
     {
-        let mut state = kept.0.borrow_mut();
+        let mut state = transfer.0.borrow_mut();
         (state.is_running, state.cancel) = (true, Arc::default());
     }
     let (notes, mut told) = mpsc::channel(NOTES_MAX);
     let begun = tokio::select! {
-        begun = start(kept, notes) => begun,
-        () = kept.until(State::is_asked_to_rest) => return Ended::Asked,
+        begun = start(transfer, notes) => begun,
+        () = transfer.until(State::is_asked_to_rest) => return Ended::Asked,
     };
     let (handle, mut events, key) = match begun {
         Ok(begun) => begun,
         Err(ended) => return ended,
     };
     {
-        let mut state = kept.0.borrow_mut();
+        let mut state = transfer.0.borrow_mut();
         state.driver = Some(handle.clone());
         let bytes_total = state.size;
         state.news(News::Begun { bytes_total });
@@ -106,38 +106,38 @@ async fn once(kept: &Kept) -> Ended {
     loop {
         let event = tokio::select! {
             biased;
-            () = kept.until(State::is_asked_to_rest), if !is_asked => {
+            () = transfer.until(State::is_asked_to_rest), if !is_asked => {
                 is_asked = true;
                 handle.cancel();
                 continue;
             }
             Some(note) = told.recv() => {
-                kept.0.borrow().news(News::Note(note));
+                transfer.0.borrow().news(News::Note(note));
                 continue;
             }
             event = events.recv() => event,
         };
         let Some(event) = event else { break };
-        if let Some(end) = kept.0.borrow_mut().heed(event, key) {
+        if let Some(end) = transfer.0.borrow_mut().heed(event, key) {
             ended.get_or_insert(end);
             handle.cancel();
         }
     }
-    if !kept.0.borrow().sends() {
+    if !transfer.0.borrow().sends() {
         tokio::time::sleep(SETTLING).await;
     }
     match (ended, is_asked) {
         (Some(ended), _) => ended,
         (None, true) => Ended::Asked,
-        (None, false) => kept.0.borrow().verdict(),
+        (None, false) => transfer.0.borrow().verdict(),
     }
 }
 
 /// Begins the driver, and answers what holds it, what it tells, and this end's key.
-async fn start(kept: &Kept, notes: mpsc::Sender<String>) -> Result<(Handle, Events, NodeId), Ended> {
+async fn start(transfer: &ManagedTransfer, notes: mpsc::Sender<String>) -> Result<(Handle, Events, NodeId), Ended> {
     let failed = |kind, reason: String| Ended::Failed(kind, reason);
     let (job, cancel) = {
-        let state = kept.0.borrow();
+        let state = transfer.0.borrow();
         (state.task.job.clone(), Arc::clone(&state.cancel))
     };
     let source = match job {
@@ -148,7 +148,7 @@ async fn start(kept: &Kept, notes: mpsc::Sender<String>) -> Result<(Handle, Even
         }
         Job::Receive => None,
     };
-    let mut state = kept.0.borrow_mut();
+    let mut state = transfer.0.borrow_mut();
     state.size = source.as_ref().map(|source| source.content_len());
     let options = options(&state).map_err(|reason| failed(FailureKind::Sources, reason))?;
     let key = options.identity.node_id();

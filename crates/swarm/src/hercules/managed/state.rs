@@ -1,4 +1,4 @@
-//! What is known of a kept transfer, and what the driver's events change.
+//! What is known of a managed transfer, and what the driver's events change.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
@@ -66,9 +66,9 @@ impl Peer {
     }
 }
 
-/// A kept transfer that its task and its session share. All is on one thread, and nothing holds a borrow across an await.
+/// A managed transfer that its task and its session share. All is on one thread, and nothing holds a borrow across an await.
 #[derive(Clone)]
-pub(crate) struct Kept(pub(super) Rc<RefCell<State>>);
+pub(crate) struct ManagedTransfer(pub(super) Rc<RefCell<State>>);
 
 /// What is known.
 pub(super) struct State {

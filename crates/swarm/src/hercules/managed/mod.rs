@@ -8,18 +8,18 @@
 //! | --- | --- |
 //! | `task` | what it is to do |
 //! | `state` | what is known of it, and what its events change. Pure |
-//! | `run` | begins the driver, follows it, begins it again |
+//! | `supervisor` | begins the driver, follows it, begins it again |
 //! | `transfer` | what a session asks of it |
 
-mod run;
 mod state;
+mod supervisor;
 mod task;
 mod transfer;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-pub(crate) use self::state::Kept;
+pub(crate) use self::state::ManagedTransfer;
 use self::state::State;
 pub use self::task::{Job, Partner, Task};
 use crate::config::AddOptions;
@@ -27,8 +27,8 @@ use crate::events::ContentId;
 use crate::resources::Resources;
 
 /// Begins with one.
-pub(crate) fn begin(id: ContentId, task: Task, options: AddOptions, resources: &Rc<Resources>) -> Kept {
-    let kept = Kept(Rc::new(RefCell::new(State::new(id, task, options, Rc::clone(resources)))));
-    kept.0.borrow_mut().tasks.spawn_local(run::run(kept.clone()));
-    kept
+pub(crate) fn begin(id: ContentId, task: Task, options: AddOptions, resources: &Rc<Resources>) -> ManagedTransfer {
+    let transfer = ManagedTransfer(Rc::new(RefCell::new(State::new(id, task, options, Rc::clone(resources)))));
+    transfer.0.borrow_mut().tasks.spawn_local(supervisor::run(transfer.clone()));
+    transfer
 }

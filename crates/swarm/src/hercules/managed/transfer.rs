@@ -1,4 +1,4 @@
-//! A kept transfer as its session sees it.
+//! A managed transfer as its session sees it.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use anabranch_content::storage::StorageError;
 use anabranch_paths::{ConnId, Endpoint, PathState, PeerKey};
 use tokio::sync::Notify;
 
-use super::state::{Kept, State};
+use super::state::{ManagedTransfer, State};
 use crate::events::{EventKind, News, PauseCause};
 use crate::store::disk::Reply;
 use crate::store::readers::{Deadline, Look, Readable, Readers};
@@ -45,13 +45,13 @@ impl Readable for State {
     fn unreadable(&mut self, _: u32, _: &str) {}
 }
 
-impl Kept {
+impl ManagedTransfer {
     fn refuse(&self) -> ControlError {
         ControlError::NotWithBulk(self.0.borrow().id)
     }
 }
 
-impl Transfer for Kept {
+impl Transfer for ManagedTransfer {
     fn lifecycle(&self) -> Lifecycle {
         let state = self.0.borrow();
         match (state.is_leaving, state.has_failed) {
