@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | `aead` | what encrypts packets, and proves them right |
 //! | [`seal`] | heads of packets, keys, replay: nothing passes that does not authenticate |
 //! | [`control`] | what travels in sealed datagrams: the handshake of a path, marks, reports |
 //! | [`message`] | what travels over a reliable stream: offer, kept, hashes, receipt |
@@ -10,6 +11,7 @@
 //!
 //! Parsers are total: any bytes are a value or an error. Numbers are big-endian; a *varint* is that of RFC 9000 §16.
 
+mod aead;
 pub mod control;
 pub mod manifest;
 pub mod message;

@@ -1,8 +1,8 @@
 //! Heads of packets, and the keys that seal them.
 //!
 //! A data packet is a head of [`DATA_HEAD_LEN`] bytes and one encrypted chunk; a control packet a head of
-//! [`CONTROL_HEAD_LEN`] bytes and an encrypted body. The tag stands in the head, so that a receiver reads a chunk straight
-//! to its place and opens it there; the chunk index is authenticated with the head and not encrypted, for the same reason:
+//! [`CONTROL_HEAD_LEN`] bytes and an encrypted body. The tag stands in the head, so that a receiver opens a chunk from where
+//! the packet lies straight into its place; the chunk index is authenticated with the head and not encrypted, for the same reason:
 //! the place has to be known first.
 //!
 //! Packets share a socket with QUIC: their first byte is in the range that RFC 9443 §4 leaves to nobody.
@@ -10,9 +10,9 @@
 //! Keys come of one secret a transfer, exported from the QUIC connection. Each direction, kind and path has keys of its own,
 //! and a new one every 2^22 packets, half of what RFC 9001 §6.6 allows AES-GCM.
 
-use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use ring::hkdf::{self, HKDF_SHA256, Prk};
 
+use super::aead::{Forged, Key};
 use crate::window::PacketWindow;
 
 /// Bytes of the secret that the driver exports: label `EXPORTER-anabranch-bulk`, no context.
@@ -133,11 +133,11 @@ impl Secret {
         let mut material = [0; 28];
         // RFC 5869 §2.3 allows 255 hashes' length; 28 bytes are less, and an AES-128 key is 16.
         let filled = self.prk.expand(&info, MaterialLen).and_then(|okm| okm.fill(&mut material));
-        let key = filled.and_then(|()| UnboundKey::new(&AES_128_GCM, &material[..16]));
-        let key = LessSafeKey::new(key.expect("the lengths are right"));
-        let mut iv = [0; 12];
+        filled.expect("the length is right");
+        let (mut key, mut iv) = ([0; 16], [0; 12]);
+        key.copy_from_slice(&material[..16]);
         iv.copy_from_slice(&material[16..]);
-        EpochKey { epoch, key, iv }
+        EpochKey { epoch, key: Key::new(&key), iv }
     }
 }
 
@@ -152,16 +152,16 @@ impl hkdf::KeyType for MaterialLen {
 #[derive(Clone)]
 struct EpochKey {
     epoch: u32,
-    key: LessSafeKey,
+    key: Key,
     iv: [u8; 12],
 }
 
 impl EpochKey {
     /// RFC 9001 §5.3: the packet number over the end of the IV.
-    fn nonce(&self, number: u64) -> Nonce {
+    fn nonce(&self, number: u64) -> [u8; 12] {
         let mut nonce = self.iv;
         nonce[4..].iter_mut().zip(number.to_be_bytes()).for_each(|(byte, number)| *byte ^= number);
-        Nonce::assume_unique_for_key(nonce)
+        nonce
     }
 }
 
@@ -194,16 +194,35 @@ impl Sealer {
     /// Encrypts `chunk` in place and writes the head of its packet. A number is used once: the state machine hands them out.
     pub fn seal_chunk(&mut self, number: u64, index: u64, chunk: &mut [u8], head: &mut [u8; DATA_HEAD_LEN]) {
         debug_assert_eq!(self.kind, Kind::Data);
-        self.seal(number, index, chunk, head);
+        self.seal(number, index, head, |key, nonce, aad| key.seal_in_place(nonce, aad, chunk));
+    }
+
+    /// The same from where the chunk lies into its packet, behind the head. Both are of one length.
+    pub fn seal_chunk_into(
+        &mut self,
+        number: u64,
+        index: u64,
+        chunk: &[u8],
+        head: &mut [u8; DATA_HEAD_LEN],
+        sealed: &mut [u8],
+    ) {
+        debug_assert_eq!(self.kind, Kind::Data);
+        self.seal(number, index, head, |key, nonce, aad| key.seal(nonce, aad, chunk, sealed));
     }
 
     /// Encrypts `body` in place and writes the head of its packet.
     pub fn seal_control(&mut self, number: u64, body: &mut [u8], head: &mut [u8; CONTROL_HEAD_LEN]) {
         debug_assert_ne!(self.kind, Kind::Data);
-        self.seal(number, 0, body, head);
+        self.seal(number, 0, head, |key, nonce, aad| key.seal_in_place(nonce, aad, body));
     }
 
-    fn seal(&mut self, number: u64, chunk: u64, body: &mut [u8], head: &mut [u8]) {
+    fn seal(
+        &mut self,
+        number: u64,
+        chunk: u64,
+        head: &mut [u8],
+        encrypt: impl FnOnce(&Key, &[u8; 12], &[u8]) -> [u8; TAG_LEN],
+    ) {
         debug_assert!(number < PACKETS_MAX && chunk < PACKETS_MAX);
         let epoch = epoch_of(number);
         if self.key.epoch != epoch {
@@ -211,9 +230,9 @@ impl Sealer {
         }
         let fields = Head { kind: self.kind, path: self.path, transfer: self.secret.transfer, number, chunk };
         let (bytes, len) = fields.associated();
-        let tag = self.key.key.seal_in_place_separate_tag(self.key.nonce(number), Aad::from(&bytes[..len]), body);
+        let tag = encrypt(&self.key.key, &self.key.nonce(number), &bytes[..len]);
         head[..len].copy_from_slice(&bytes[..len]);
-        head[len..].copy_from_slice(tag.expect("a packet is far shorter than AES-GCM's limit").as_ref());
+        head[len..].copy_from_slice(&tag);
     }
 }
 
@@ -243,6 +262,19 @@ impl Opener {
 
     /// Authenticates a packet and decrypts `body` in place; with an error `body` may hold anything, and nothing else changed.
     pub fn open(&mut self, head: &[u8], body: &mut [u8]) -> Result<Head, Dropped> {
+        self.open_with(head, |key, nonce, aad, tag| key.open_in_place(nonce, aad, tag, body))
+    }
+
+    /// The same from where the packet lies to where its chunk does. Both are of one length.
+    pub fn open_into(&mut self, head: &[u8], sealed: &[u8], chunk: &mut [u8]) -> Result<Head, Dropped> {
+        self.open_with(head, |key, nonce, aad, tag| key.open(nonce, aad, tag, sealed, chunk))
+    }
+
+    fn open_with(
+        &mut self,
+        head: &[u8],
+        decrypt: impl FnOnce(&Key, &[u8; 12], &[u8], &[u8; TAG_LEN]) -> Result<(), Forged>,
+    ) -> Result<Head, Dropped> {
         let fields = Head::peek(head)?;
         if fields.kind != self.kind {
             return Err(Dropped::NotOurs);
@@ -259,10 +291,8 @@ impl Opener {
         let epoch = epoch_of(fields.number);
         let key = self.keys.iter().find(|key| key.epoch == epoch).ok_or(Dropped::Forged)?;
         let (bytes, len) = fields.associated();
-        let tag = head.get(len..len + TAG_LEN).and_then(|tag| Tag::try_from(tag).ok()).ok_or(Dropped::NotOurs)?;
-        let nonce = key.nonce(fields.number);
-        let opened = key.key.open_in_place_separate_tag(nonce, Aad::from(&bytes[..len]), tag, body, 0..);
-        opened.map_err(|_| Dropped::Forged)?;
+        let tag = head.get(len..).and_then(|rest| rest.first_chunk()).ok_or(Dropped::NotOurs)?;
+        decrypt(&key.key, &key.nonce(fields.number), &bytes[..len], tag).map_err(|Forged| Dropped::Forged)?;
         self.window.insert(fields.number);
         if epoch > self.keys[1].epoch {
             let next = self.secret.epoch_key(self.kind, self.path, epoch + 1);
@@ -315,6 +345,18 @@ mod tests {
             prop_assert_eq!(bytes, body.clone());
             let (head, mut bytes) = sealed(number, chunk, &body);
             prop_assert_eq!(opener.open(&head, &mut bytes), Err(Dropped::Replayed));
+        }
+
+        #[test]
+        fn what_is_sealed_and_opened_into_another_place_is_the_same(
+            number in 0..1u64 << EPOCH_BITS, chunk in 0..PACKETS_MAX, body in prop::collection::vec(any::<u8>(), 0..80),
+        ) {
+            let (mut head, mut bytes) = ([0; DATA_HEAD_LEN], vec![0; body.len()]);
+            Sealer::new(&secret(), Kind::Data, 2).seal_chunk_into(number, chunk, &body, &mut head, &mut bytes);
+            prop_assert_eq!((head, bytes.clone()), sealed(number, chunk, &body));
+            let (mut opener, mut opened) = (Opener::new(&secret(), Kind::Data, 2), vec![0; body.len()]);
+            prop_assert_eq!(opener.open_into(&head, &bytes, &mut opened).map(|head| head.chunk), Ok(chunk));
+            prop_assert_eq!(opened, body);
         }
 
         #[test]

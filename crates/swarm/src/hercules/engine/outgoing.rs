@@ -195,8 +195,7 @@ impl Outgoing {
             let Some(bytes) = store.chunk(*chunk) else { break };
             let Some((head, body)) = place.split_first_chunk_mut() else { break };
             let body = &mut body[..bytes.len()];
-            body.copy_from_slice(bytes);
-            sealer.seal_chunk(number, *chunk, body, head);
+            sealer.seal_chunk_into(number, *chunk, bytes, head, body);
             self.lens.push(DATA_HEAD_LEN + bytes.len());
         }
     }
