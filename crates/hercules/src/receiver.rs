@@ -191,22 +191,54 @@ impl Receiver {
     /// A datagram came: `head` is its first [`DATA_HEAD_LEN`] bytes, `body` the others. Control packets have a shorter head:
     /// for them, and for any that is read whole, use [`Receiver::on_datagram`].
     pub fn on_data(&mut self, head: &[u8; DATA_HEAD_LEN], body: &mut [u8], now: Instant) -> Result<Arrived, Refused> {
+        let len = body.len();
+        self.on_chunk(head, len, now, |opener| opener.open(head, body))
+    }
+
+    /// The same from where the packet lies, `sealed`, to where its chunk belongs; both are of one length. Whatever comes of it, the place
+    /// may hold anything, so let it be one that has nothing yet: see [`Receiver::lacks`].
+    pub fn on_data_into(
+        &mut self,
+        head: &[u8; DATA_HEAD_LEN],
+        sealed: &[u8],
+        place: &mut [u8],
+        now: Instant,
+    ) -> Result<Arrived, Refused> {
+        self.on_chunk(head, sealed.len(), now, |opener| opener.open_into(head, sealed, place))
+    }
+
+    /// Whether `len` bytes may be written where this chunk belongs, before they are proven to be its: it is so long, it did not come, and no
+    /// span that it touches was kept or may be there. A head and a length are whatever a stranger says, and next to it others' bytes lie.
+    pub fn lacks(&self, chunk: u64, len: usize) -> bool {
+        if chunk >= self.offer.chunks() || self.received.contains(chunk) {
+            return false;
+        }
+        let bytes = self.bytes_of(chunk);
+        bytes.end - bytes.start == len as u64 && self.writable(bytes.clone()) == bytes
+    }
+
+    fn on_chunk(
+        &mut self,
+        head: &[u8; DATA_HEAD_LEN],
+        len: usize,
+        now: Instant,
+        open: impl FnOnce(&mut Opener) -> Result<Head, Dropped>,
+    ) -> Result<Arrived, Refused> {
         let fields = Head::peek(head)?;
         if fields.kind != Kind::Data {
             return Err(Dropped::NotOurs.into());
         }
         let at = self.paths.iter().position(|slot| slot.index == fields.path).ok_or(Dropped::UnknownPath)?;
         let slot = &mut self.paths[at];
-        let fields = slot.data.open(head, body)?;
+        let fields = open(&mut slot.data)?;
         slot.heard = now;
         slot.on_packet(fields.number, now);
         let chunk = fields.chunk;
         if chunk >= self.offer.chunks() {
             return Err(Misbehaviour::OutOfRange("a chunk").into());
         }
-        let bytes = chunk * u64::from(self.offer.chunk_len)
-            ..((chunk + 1) * u64::from(self.offer.chunk_len)).min(self.offer.content_len);
-        if body.len() as u64 != bytes.end - bytes.start {
+        let bytes = self.bytes_of(chunk);
+        if len as u64 != bytes.end - bytes.start {
             return Err(Misbehaviour::ChunkLength(chunk).into());
         }
         if !self.received.insert(chunk) {
@@ -215,6 +247,12 @@ impl Receiver {
         let write = self.writable(bytes.clone());
         self.look_for_spans(bytes);
         Ok(Arrived::Chunk { path: fields.path, chunk, write })
+    }
+
+    /// Where a chunk of the content lies.
+    fn bytes_of(&self, chunk: u64) -> Range<u64> {
+        let len = u64::from(self.offer.chunk_len);
+        chunk * len..((chunk + 1) * len).min(self.offer.content_len)
     }
 
     /// A datagram came, in one piece. The chunk of a data packet is decrypted behind its head.

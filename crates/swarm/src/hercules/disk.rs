@@ -139,8 +139,26 @@ impl Disk {
     /// Whether a chunk that begins at `offset` finds memory, once what was to be received has been: a chunk that ends on the next page
     /// takes a page more.
     pub(super) fn has_place(&self, offset: u64) -> bool {
-        let is_there = self.pages.contains_key(&(offset / SPAN_LEN_MIN));
-        is_there || !self.spare.is_empty() || self.buffers < self.buffers_max
+        let has_free = !self.spare.is_empty() || self.buffers < self.buffers_max;
+        has_free || self.pages.contains_key(&(offset / SPAN_LEN_MIN))
+    }
+
+    /// Where `len` bytes at `offset` are to lie, if all of that is on a page in memory. What is written there does not count before
+    /// [`Disk::filled`].
+    pub(super) fn place(&mut self, offset: u64, len: usize) -> Option<&mut [u8]> {
+        let within = (offset % SPAN_LEN_MIN) as usize;
+        self.pages.get_mut(&(offset / SPAN_LEN_MIN))?.buffer.get_mut(within..within + len)
+    }
+
+    /// All of a [`Disk::place`] has its bytes now.
+    pub(super) fn filled(&mut self, offset: u64, len: usize) {
+        let (at, within) = (offset / SPAN_LEN_MIN, (offset % SPAN_LEN_MIN) as usize);
+        if let Some(page) = self.pages.get_mut(&at) {
+            self.clock += 1;
+            page.touched = self.clock;
+            page.add(within..within + len);
+            self.flush_if_done(at);
+        }
     }
 
     /// A chunk's bytes came, which belong at `offset`. There is room for them: see [`Disk::has_room`].
@@ -149,7 +167,6 @@ impl Disk {
         while !bytes.is_empty() {
             let (at, within) = (offset / SPAN_LEN_MIN, (offset % SPAN_LEN_MIN) as usize);
             let len = bytes.len().min(SPAN_LEN_MIN as usize - within);
-            let page_len = (self.content_len - at * SPAN_LEN_MIN).min(SPAN_LEN_MIN) as usize;
             self.clock += 1;
             let page = self.pages.entry(at).or_insert_with(|| {
                 let buffer = self.spare.pop().unwrap_or_else(|| {
@@ -161,11 +178,17 @@ impl Disk {
             page.buffer[within..within + len].copy_from_slice(&bytes[..len]);
             page.touched = self.clock;
             page.add(within..within + len);
-            // A span of several pages is hashed from what was written.
-            if page.runs.len() > RUNS_MAX || self.span_len > SPAN_LEN_MIN && page.is_whole(page_len) {
-                self.flush(at, false);
-            }
+            self.flush_if_done(at);
             (offset, bytes) = (offset + len as u64, &bytes[len..]);
+        }
+    }
+
+    /// Writes a page that has too many runs, or that came whole where a span has several pages: such a one is hashed from what was written.
+    fn flush_if_done(&mut self, at: u64) {
+        let Some(page) = self.pages.get(&at) else { return };
+        let page_len = (self.content_len - at * SPAN_LEN_MIN).min(SPAN_LEN_MIN) as usize;
+        if page.runs.len() > RUNS_MAX || self.span_len > SPAN_LEN_MIN && page.is_whole(page_len) {
+            self.flush(at, false);
         }
     }
 

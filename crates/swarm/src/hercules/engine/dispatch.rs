@@ -35,8 +35,8 @@ pub(super) fn receive(
         let more = port.receive(at, now, |fields, packet, from| match fields.kind {
             Kind::Data => {
                 let receiver = receivers.get_mut(&fields.transfer);
-                if let (Some(receiver), Some((head, body))) = (receiver, packet.split_first_chunk_mut()) {
-                    receiver.on_data(head, body, now);
+                if let (Some(receiver), Some((head, sealed))) = (receiver, packet.split_first_chunk()) {
+                    receiver.on_data(fields, head, sealed, now);
                 }
             }
             _ if packet.len() > CONTROL_PACKET_MAX => {}

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anabranch_hercules::wire::PATHS_MAX;
 use anabranch_hercules::wire::message::{Message, Offer};
 use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Head, Secret};
+use anabranch_hercules::wire::{CHUNK_LEN_MAX, PATHS_MAX};
 use anabranch_hercules::{Arrived, CONTROL_PACKET_MAX, ChunkSet, Misbehaviour, Receiver, ReceiverEvent, Refused, tree};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -32,6 +32,8 @@ const SILENCE: Duration = Duration::from_secs(4);
 pub(super) struct Incoming {
     core: Receiver,
     disk: Disk,
+    /// Where a packet is opened that has no place yet.
+    beside: Vec<u8>,
     chunk_len: usize,
     content_len: u64,
     paths: [Slot; PATHS_MAX],
@@ -77,6 +79,7 @@ impl Incoming {
         Ok(Self {
             core,
             disk,
+            beside: vec![0; CHUNK_LEN_MAX.into()],
             chunk_len: offer.chunk_len.into(),
             content_len: offer.content_len,
             paths: std::array::from_fn(|_| Slot::default()),
@@ -127,34 +130,41 @@ impl Incoming {
         !is_full || self.is_dropping
     }
 
-    pub(super) fn on_data(&mut self, head: &[u8; DATA_HEAD_LEN], body: &mut [u8], now: Instant) {
-        if self.over || self.is_dropping || !self.has_place(head) {
+    /// A packet of data lies in the sockets' memory, `fields` being what its head says. It is opened into its place, where that is in memory
+    /// already and has nothing yet; else beside it.
+    pub(super) fn on_data(&mut self, fields: &Head, head: &[u8; DATA_HEAD_LEN], sealed: &[u8], now: Instant) {
+        if self.over || self.is_dropping {
             return;
         }
-        match self.core.on_data(head, body, now) {
-            Ok(Arrived::Chunk { path, chunk, write }) => {
+        let start = fields.chunk.saturating_mul(self.chunk_len as u64);
+        // What makes no sense is for the core to judge.
+        if start < self.content_len && !self.disk.has_place(start) {
+            return;
+        }
+        let place =
+            if self.core.lacks(fields.chunk, sealed.len()) { self.disk.place(start, sealed.len()) } else { None };
+        let is_in_place = place.is_some();
+        let Some(place) = place.or_else(|| self.beside.get_mut(..sealed.len())) else { return };
+        match self.core.on_data_into(head, sealed, place, now) {
+            Ok(Arrived::Chunk { path, write, .. }) => {
                 let slot = &mut self.paths[usize::from(path)];
-                slot.bytes += (head.len() + body.len()) as u64;
+                slot.bytes += (head.len() + sealed.len()) as u64;
                 slot.heard = Some(now);
                 if write.is_empty() {
-                    self.disk.repeated += body.len() as u64;
+                    self.disk.repeated += sealed.len() as u64;
                     return;
                 }
-                let start = chunk * self.chunk_len as u64;
-                let (from, to) = ((write.start - start) as usize, (write.end - start) as usize);
-                self.disk.put(write.start, &body[from..to]);
+                if is_in_place {
+                    self.disk.filled(start, sealed.len());
+                } else {
+                    let (from, to) = ((write.start - start) as usize, (write.end - start) as usize);
+                    self.disk.put(write.start, &self.beside[from..to]);
+                }
                 self.tell_events();
             }
             Ok(Arrived::Control { .. }) | Err(Refused::Dropped(_)) => {}
             Err(Refused::Misbehaviour(misbehaviour)) => self.fail(misbehaviour.into()),
         }
-    }
-
-    /// Whether there is memory for this packet, as far as its head is true; what makes no sense is for the core to judge.
-    fn has_place(&self, head: &[u8; DATA_HEAD_LEN]) -> bool {
-        let Ok(fields) = Head::peek(head) else { return true };
-        let start = fields.chunk.saturating_mul(self.chunk_len as u64);
-        start >= self.content_len || self.disk.has_place(start)
     }
 
     pub(super) fn on_control(&mut self, packet: &mut [u8], from: &From<'_>, now: Instant) {
@@ -354,7 +364,8 @@ mod tests {
             self.sealer.seal_chunk(self.number, chunk, &mut body, &mut head);
             self.number += 1;
             let before = self.incoming.core.progress().0;
-            self.incoming.on_data(&head, &mut body, self.now);
+            let fields = Head::peek(&head).unwrap();
+            self.incoming.on_data(&fields, &head, &body, self.now);
             self.incoming.core.progress().0 > before
         }
 
@@ -390,6 +401,31 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(bench.chunk(next), "the same comes again, and is taken");
+    }
+
+    #[test]
+    fn what_is_forged_touches_no_byte_that_came() {
+        let mut bench = Bench::to(&Arc::default());
+        let len = usize::from(CHUNK_LEN);
+        assert!(bench.chunk(1) && bench.chunk(3) && bench.chunk(4));
+        let came =
+            |bench: &mut Bench| [1, 3, 4].map(|at| bench.incoming.disk.place(at * len as u64, len).unwrap().to_vec());
+        let before = came(&mut bench);
+        assert!(before.iter().all(|bytes| bytes.iter().all(|byte| *byte == 7)));
+        let Bench { sealer, .. } = &mut bench;
+        let (mut head, mut body) = ([0; DATA_HEAD_LEN], vec![9; len]);
+        sealer.seal_chunk(1000, 2, &mut body, &mut head);
+        for forged_len in [0, 1, len - 1, len, len + 1, 3 * len] {
+            for chunk in [0, 1, 2, 3] {
+                let fields = Head { chunk, ..Head::peek(&head).unwrap() };
+                let mut head = head;
+                head[12..18].copy_from_slice(&chunk.to_be_bytes()[2..]);
+                bench.incoming.on_data(&fields, &head, &vec![0xee; forged_len], bench.now);
+                assert!(came(&mut bench) == before, "{forged_len} bytes for chunk {chunk}");
+            }
+        }
+        assert!(bench.chunk(2) && bench.chunk(0), "what was forged may still come");
+        assert_eq!(bench.incoming.disk.place(2 * len as u64, len).unwrap(), vec![7; len]);
     }
 
     #[test]
