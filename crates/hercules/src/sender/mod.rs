@@ -29,6 +29,8 @@ use crate::wire::{PATHS_MAX, WireError};
 
 /// Longest control packet.
 pub const CONTROL_PACKET_MAX: usize = CONTROL_HEAD_LEN + CONTROL_BODY_MAX;
+/// Most bytes of a burst, which the system takes as one datagram and cuts.
+const BURST_BYTES_MAX: usize = 65_507;
 /// Packets of one batch: what a system call takes, and no path waits long for its turn.
 pub const BATCH_PACKETS_MAX: usize = 64;
 /// The receiver may refuse each span so often on average: more is a fault that sending again does not mend.
@@ -351,7 +353,9 @@ impl Sender {
         for _ in 0..self.paths.len() {
             self.turn = (self.turn + 1) % self.paths.len();
             let at = self.turn;
-            let room = self.paths[at].path.allowance(now).min(BATCH_PACKETS_MAX);
+            let path = &mut self.paths[at].path;
+            let room = path.allowance(now).min(BATCH_PACKETS_MAX);
+            let room = if path.is_fast() { whole_bursts(room, self.offer.chunk_len) } else { room };
             if room == 0 || !self.is_worth(at) {
                 continue;
             }
@@ -543,6 +547,12 @@ pub fn hand_on<'a>(rate_bytes: f64, to: impl Iterator<Item = &'a mut Sender>, no
     let part = rate_bytes / to.len().max(1) as f64;
     to.iter_mut().for_each(|sender| sender.on_room(part, now));
     0.0
+}
+
+/// Of the packets that may leave, those that leave as whole bursts; all, where they are less than one.
+fn whole_bursts(packets: usize, chunk_len: u16) -> usize {
+    let burst = (BURST_BYTES_MAX / (DATA_HEAD_LEN + usize::from(chunk_len))).max(1);
+    if packets < burst { packets } else { packets - packets % burst }
 }
 
 /// The chunks that touch spans; `None` where the content does not have them.

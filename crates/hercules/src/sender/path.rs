@@ -41,6 +41,9 @@ const REORDERED_PART: u32 = 2;
 const BURST_TIME: f64 = 1e-3;
 /// ... at least and at most so many bytes: a coalesced send; a small router's queue.
 const BURST_BYTES: (f64, f64) = (16e3, 1e6);
+/// It is waited for half a burst, but for no more than this: what the system takes as one datagram and cuts, with what each packet has
+/// below UDP.
+const QUANTUM_BYTES_MAX: f64 = 68e3;
 /// The shortest round trip is of the last ten seconds to twenty.
 const RTT_MIN_AGE: Duration = Duration::from_secs(10);
 /// Round trips are believed between these.
@@ -417,9 +420,18 @@ impl Path {
             return 0;
         }
         self.fill(now);
-        let window = self.intervals.back().map_or(0.0, |open| open.plan.window_bytes);
+        let Some(plan) = self.intervals.back().map(|open| open.plan) else { return 0 };
+        if self.tokens < QUANTUM_BYTES_MAX && self.is_fast() {
+            return 0;
+        }
+        let window = plan.window_bytes;
         let room = (window - (self.flying * self.packet_len) as f64).min(self.tokens) / self.packet_len as f64;
         (room.max(0.0) as usize).min(FLIGHT_PACKETS_MAX.saturating_sub(self.sent.len()))
+    }
+
+    /// Whether packets leave in whole bursts: a system call for a few of them would cost more than it evens out.
+    pub(super) fn is_fast(&self) -> bool {
+        self.intervals.back().is_some_and(|open| self.quantum(open.plan.rate_bytes) >= QUANTUM_BYTES_MAX)
     }
 
     /// When packets may leave again; `None` until a report makes room.
@@ -429,10 +441,13 @@ impl Path {
         if full || self.sent.len() >= FLIGHT_PACKETS_MAX {
             return None;
         }
-        // Half a burst at a time: a wake-up for every packet costs more than it evens out.
-        let quantum = (open.plan.rate_bytes * BURST_TIME / 2.0).clamp(self.packet_len as f64, 65e3);
-        let wait = ((quantum - self.tokens) / open.plan.rate_bytes).max(0.0);
+        let wait = ((self.quantum(open.plan.rate_bytes) - self.tokens) / open.plan.rate_bytes).max(0.0);
         Some(self.filled + Duration::from_secs_f64(wait))
+    }
+
+    /// Bytes that are waited for at this rate: half a burst, as a wake-up for every packet costs more than it evens out.
+    fn quantum(&self, rate_bytes: f64) -> f64 {
+        (rate_bytes * BURST_TIME / 2.0).clamp(self.packet_len as f64, QUANTUM_BYTES_MAX)
     }
 
     /// `chunks` leave now; the number of the first packet.
