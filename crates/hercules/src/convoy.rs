@@ -95,7 +95,12 @@ struct Held {
 impl Convoy {
     /// The next range to read for `senders`, which are all that take their chunks from this shelf; and what falls out of memory for it.
     pub fn poll_read(&mut self, now: Instant, shelf: &mut SharedShelf, senders: &mut [&mut Sender]) -> Option<Read> {
-        if senders.len() < 2 {
+        if let [sender] = senders {
+            let released = shelf.release(|range| !sender.has_all_of(range));
+            let read = shelf.poll_read(|_| Some(0))?;
+            return Some(Read { dropped: released.or(read.dropped), ..read });
+        }
+        if senders.is_empty() {
             return shelf.poll_read(|_| Some(0));
         }
         if self.look_at.is_none_or(|at| now >= at) {

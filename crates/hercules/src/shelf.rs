@@ -99,6 +99,16 @@ impl SharedShelf {
         Some(Read { chunks: self.range(unit), dropped })
     }
 
+    /// If something waits to be read, the oldest range at hand that nobody needs falls out for it, whether memory is full or not: then what is
+    /// read goes to memory that is in the processor's cache, and a fast transfer fills little of it.
+    pub fn release(&mut self, is_needed: impl Fn(&Range<u64>) -> bool) -> Option<Range<u64>> {
+        if self.reading.is_some() || self.wanted.is_empty() {
+            return None;
+        }
+        let at = self.loaded.iter().rposition(|unit| !is_needed(&self.range(*unit)))?;
+        self.loaded.remove(at).map(|unit| self.range(unit))
+    }
+
     /// The range was read: it is at hand.
     pub fn on_read(&mut self) {
         if let Some(unit) = self.reading.take() {
@@ -179,6 +189,25 @@ impl Shelf for SharedShelf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nobody_needs_falls_out_for_what_is_read_next_and_for_nothing_else() {
+        let mut shelf = SharedShelf::new(100, 10, 4);
+        for unit in 0..3 {
+            shelf.want(unit * 10);
+            shelf.poll_read(|_| None).unwrap();
+            shelf.on_read();
+        }
+        assert_eq!(shelf.release(|_| false), None, "nothing is to be read");
+        shelf.want(35);
+        assert_eq!(shelf.release(|_| true), None);
+        assert_eq!(shelf.release(|range| range.contains(&5)), Some(10..20), "the oldest of those");
+        let read = shelf.poll_read(|_| None).unwrap();
+        assert_eq!((read.chunks, read.dropped), (30..40, None));
+        shelf.want(45);
+        assert_eq!(shelf.release(|_| false), None, "one is read at a time");
+        assert!(shelf.at_hand(5).is_some() && shelf.at_hand(15).is_none() && shelf.at_hand(25).is_some());
+    }
 
     #[test]
     fn the_oldest_fall_out_where_less_fits_memory() {

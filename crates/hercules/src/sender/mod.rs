@@ -404,6 +404,11 @@ impl Sender {
         self.work.needs(chunks, behind)
     }
 
+    /// Whether all of `chunks` came, as far as is known; or it takes nothing more.
+    pub(crate) fn has_all_of(&self, chunks: &Range<u64>) -> bool {
+        self.over || self.work.acked.contains_range(chunks.clone())
+    }
+
     /// Bytes of content that came, as far as is known.
     pub(crate) fn came_bytes(&self) -> u64 {
         self.work.acked.len() * u64::from(self.offer.chunk_len)

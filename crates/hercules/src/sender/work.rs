@@ -12,7 +12,8 @@ use crate::shelf::{READ_AHEAD, Shelf};
 /// What is left at the end may be sent twice if it is no more than this part of all, or than so many chunks.
 const DOUBLED_PART: u64 = 100;
 const DOUBLED_CHUNKS_MIN: u64 = 64;
-/// Ranges at hand that are too new for what was lost of them: by then it has come after all, if it was only late.
+/// So many ranges, from the one that was read last on, are too new for what was lost of them: by then it has come after all, if it was
+/// only late.
 const FRESH_RUNS: usize = 8;
 /// What was lost so many chunks behind where the round is goes at once, even if it has to be read again.
 const BEHIND_MAX: u64 = 1 << 18;
@@ -140,8 +141,13 @@ impl Work {
         if self.later.is_empty() {
             return;
         }
-        for run in shelf.runs().skip(FRESH_RUNS) {
-            take_from(&mut self.later, run, end, out);
+        let newest = shelf.runs().next().map_or(0, |run| run.start);
+        for (index, run) in shelf.runs().enumerate() {
+            // Those between may have fallen out, as nobody needed them.
+            let is_far = run.start + FRESH_RUNS as u64 * (run.end - run.start) <= newest;
+            if index >= FRESH_RUNS || is_far {
+                take_from(&mut self.later, run, end, out);
+            }
         }
         if let Some(old) = self.later.next_member(0).filter(|old| old + BEHIND_MAX < self.cursor) {
             match shelf.at_hand(old) {

@@ -156,7 +156,8 @@ pub(super) struct Store {
     convoy: Convoy,
     unit_chunks: u64,
     units: BTreeMap<u64, Arc<Vec<u8>>>,
-    spare: Vec<Vec<u8>>,
+    /// Memory of units that fell out, the latest last. Some of it may still be hashed.
+    spare: Vec<Arc<Vec<u8>>>,
     reading: Option<u64>,
     requests: SyncSender<Job>,
     answers: Receiver<Result<Arc<Vec<u8>>, SourceError>>,
@@ -224,18 +225,23 @@ impl Store {
         }
         if let Some(read) = self.convoy.poll_read(now, &mut self.shelf, senders) {
             if let Some(dropped) = read.dropped {
-                let gone = self.units.remove(&(dropped.start / self.unit_chunks));
-                self.spare.extend(gone.and_then(Arc::into_inner));
+                self.spare.extend(self.units.remove(&(dropped.start / self.unit_chunks)));
             }
             let range = self.bytes(&read.chunks);
             self.reading = Some(read.chunks.start / self.unit_chunks);
-            let buffer = self.spare.pop().unwrap_or_default();
+            let buffer = self.take_spare().unwrap_or_default();
             let (offset, len) = (range.start, (range.end - range.start) as usize);
             let is_late = self.shelf.wanted() > LATE;
             // One at a time: there is always room, unless the thread is gone with its panic.
             let _ = self.requests.try_send(Job { is_late, offset, len, buffer });
         }
         Ok(())
+    }
+
+    /// Memory that nobody uses any more: what was used last is in the processor's cache.
+    fn take_spare(&mut self) -> Option<Vec<u8>> {
+        let free = self.spare.iter_mut().rposition(|spare| Arc::get_mut(spare).is_some())?;
+        Arc::into_inner(self.spare.remove(free))
     }
 
     fn bytes(&self, chunks: &Range<u64>) -> Range<u64> {
