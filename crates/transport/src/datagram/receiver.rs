@@ -642,13 +642,13 @@ impl Receiver {
         take: &mut impl FnMut(&Received, &[u8], &mut [u8]),
     ) -> bool {
         let headers_len = headers_len(&meaning);
-        let is_data = self.note(meaning, arrival, 0, packet.start, packet.len() - headers_len, false);
-        if let Some(received) = self.received.pop().filter(|_| is_data) {
-            let (headers, payload) = self.image[packet].split_at_mut(headers_len);
-            take(&received, headers, payload);
-            self.counters.packets += 1;
-        }
-        is_data
+        let Some(received) = self.describe(meaning, arrival, 0, packet.start, packet.len() - headers_len, false) else {
+            return false;
+        };
+        let (headers, payload) = self.image[packet].split_at_mut(headers_len);
+        take(&received, headers, payload);
+        self.counters.packets += 1;
+        true
     }
 
     /// Writes down what a packet was; whether it is one to hand out, in `place`.
@@ -661,11 +661,26 @@ impl Receiver {
         len: usize,
         is_truncated: bool,
     ) -> bool {
+        let received = self.describe(meaning, arrival, place, packet_at, len, is_truncated);
+        self.received.extend(received);
+        received.is_some()
+    }
+
+    /// What is told of a packet, if it is one to hand out, in `place`. What else it is counts.
+    fn describe(
+        &mut self,
+        meaning: Result<Meaning, Dropped>,
+        arrival: &Arrival,
+        place: usize,
+        packet_at: usize,
+        len: usize,
+        is_truncated: bool,
+    ) -> Option<Received> {
         let dropped = match meaning {
             Ok(Meaning::Data { path, headers_len, ecn }) => {
                 // Marked on the underlay is marked on the way.
                 let ecn = if arrival.ecn == CE && ecn != 0 { CE } else { ecn };
-                self.received.push(Received {
+                return Some(Received {
                     place,
                     len,
                     path,
@@ -677,18 +692,17 @@ impl Receiver {
                     is_truncated,
                     headers: (packet_at, packet_at + headers_len),
                 });
-                return true;
             }
-            Ok(Meaning::Event(event)) if self.events.contains(&event) => return false,
+            Ok(Meaning::Event(event)) if self.events.contains(&event) => return None,
             Ok(Meaning::Event(event)) if self.events.len() < EVENTS_MAX => {
                 self.events.push_back(event);
-                return false;
+                return None;
             }
             Ok(Meaning::Event(_)) => Dropped::EventsPending,
             Err(dropped) => dropped,
         };
         self.counters.dropped.add(dropped);
-        false
+        None
     }
 
     /// Over IP: the path that a message came by.
