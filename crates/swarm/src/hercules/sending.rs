@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anabranch_content::hash::sha256;
 use anabranch_hercules::tree;
@@ -22,13 +23,15 @@ use super::flow::{Flow, ended, last_words};
 use super::messages::MessageWriter;
 use super::network::{CandidatePath, CandidatePaths, chunk_len, shorter_chunk_len};
 use super::paths::{Named, Naming, Paths};
-use super::reader::{Hashes, Hashing};
+use super::reader::{Hashes, Hashing, Known};
 use super::search::Search;
 
 /// Names that an offer is shown by.
 pub(super) const NAMES_SHOWN: usize = 8;
 /// Chunks may be shorter by this part than a path takes, where others get them as short: what is read for one is in memory for all.
 const SHORTER_PART: u16 = 8;
+/// Hashes that are made in so long are said in one message.
+const GATHER: Duration = Duration::from_millis(20);
 /// The group of a calling receiver's paths of which it does not say what they share: they take together what one would.
 const UNTOLD_GROUP: u32 = anabranch_hercules::wire::PATHS_MAX as u32;
 
@@ -328,6 +331,11 @@ async fn pump(writer: MessageWriter, hashes: Arc<Hashes>) {
         if known.changed().await.is_err() {
             return;
         }
+        let is_last = |known: &Known| known.root.is_some() || known.failed.is_some();
+        // Those that are made meanwhile go with it.
+        if let Ok(Err(_)) = tokio::time::timeout(GATHER, known.wait_for(is_last)).await {
+            return;
+        }
     }
 }
 
@@ -350,8 +358,8 @@ fn check_receipt(
 }
 
 /// How long what is said before content moves may take, of so many bytes: 10 kB/s is as slow as a path may be.
-pub(super) fn preliminaries_max(bytes: u64) -> std::time::Duration {
-    PRELIMINARIES_MAX + std::time::Duration::from_secs(bytes / 10_000)
+pub(super) fn preliminaries_max(bytes: u64) -> Duration {
+    PRELIMINARIES_MAX + Duration::from_secs(bytes / 10_000)
 }
 
 #[cfg(test)]
