@@ -60,6 +60,8 @@ pub(super) struct Context {
     pub(super) lingering: RefCell<HashMap<Slot, Weak<dyn Destination>>>,
     /// Receives that are ready: they share the limit.
     pub(super) receivers_ready: watch::Sender<usize>,
+    /// Connections whose last words have not arrived.
+    pub(super) speaking: watch::Sender<usize>,
     /// Lengths of chunks that are being sent, and by how many sessions.
     pub(super) chunk_lens: RefCell<BTreeMap<u16, usize>>,
     /// Longest chunks that come through to whom longer ones do not.
@@ -83,6 +85,22 @@ impl Context {
     /// Progress, which nobody waits for.
     pub(super) fn tell_if_room(&self, event: Event) {
         let _ = self.events.try_send(event);
+    }
+}
+
+/// A connection, until its last words have arrived.
+pub(super) struct Speaking<'a>(&'a Context);
+
+impl<'a> Speaking<'a> {
+    pub(super) fn begin(context: &'a Context) -> Self {
+        context.speaking.send_modify(|count| *count += 1);
+        Self(context)
+    }
+}
+
+impl Drop for Speaking<'_> {
+    fn drop(&mut self) {
+        self.0.speaking.send_modify(|count| *count -= 1);
     }
 }
 

@@ -15,7 +15,7 @@ const WRITE_MAX: Duration = Duration::from_secs(30);
 /// How much is read at once.
 const READ_LEN: usize = 32 * 1024;
 /// How long the last words may take to arrive.
-const LAST_WORDS_MAX: Duration = Duration::from_secs(3);
+pub(super) const LAST_WORDS_MAX: Duration = Duration::from_secs(3);
 
 /// What an end of message says to programs: docs/bulk.md.
 pub(super) mod code {

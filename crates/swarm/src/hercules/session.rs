@@ -15,11 +15,11 @@ use tokio::sync::{mpsc, watch};
 
 use super::callers::{Callers, Place};
 use super::connection::{ControlConnection, End, PRELIMINARIES_MAX, Replaced};
-use super::context::{Context, HAND_OVER_MAX, Work, is_cancelled};
+use super::context::{Context, HAND_OVER_MAX, Speaking, Work, is_cancelled};
 use super::engine::Command;
 use super::events::{Event, PeerId, Rejection, TransferError, Waiting};
 use super::io::Bypass;
-use super::messages::{WriteTask, code};
+use super::messages::{LAST_WORDS_MAX, WriteTask, code};
 use super::network::{CandidatePath, CandidatePaths};
 use super::options::{Admission, Dial, PeerKey, Peers};
 use super::{receiving, sending};
@@ -67,8 +67,9 @@ pub(super) async fn run(context: Rc<Context>, peers: Peers, bypasses: Vec<Bypass
         () = work => {}
         () = is_cancelled(&mut cancelled) => {
             context.tell(Event::Failed { peer: None, error: TransferError::Cancelled }).await;
-            // Sessions say so to the other ends.
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            // Sessions say so to the other ends. What is on its way when a connection is closed is not sent again where it is lost.
+            let mut speaking = context.speaking.subscribe();
+            let _ = tokio::time::timeout(LAST_WORDS_MAX, speaking.wait_for(|count| *count == 0)).await;
         }
     }
     for endpoint in &context.network.endpoints {
@@ -84,6 +85,7 @@ async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
     loop {
         let end = match connect(&context, peer, &to, &mut reporter).await {
             Ok((control, writing)) => {
+                let _speaking = Speaking::begin(&context);
                 // That one who was busy answers is no news: its offer, or that it is ready for one, is.
                 if !is_busy {
                     pause = RETRY_MIN;
@@ -376,7 +378,7 @@ async fn serve(context: &Rc<Context>, stream: ControlStream, ticket_uses: &RefCe
         writing.finish().await;
         return context.tell(Event::Rejected { address, key, reason }).await;
     }
-    let active = Active::begin(ticket_uses);
+    let (active, _speaking) = (Active::begin(ticket_uses), Speaking::begin(context));
     drop(place);
     let peer = {
         let mut ticket_uses = ticket_uses.borrow_mut();

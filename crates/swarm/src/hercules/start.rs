@@ -78,6 +78,7 @@ fn start(options: Options, peers: Peers, work: Work) -> Result<(Handle, Events),
             receiving: RefCell::new(HashMap::new()),
             lingering: RefCell::new(HashMap::new()),
             receivers_ready: watch::channel(0).0,
+            speaking: watch::channel(0).0,
             narrow: RefCell::new(HashMap::new()),
             chunk_lens: RefCell::new(BTreeMap::new()),
         });

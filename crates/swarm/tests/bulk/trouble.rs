@@ -351,6 +351,23 @@ async fn an_end_whose_disk_is_full_hears_the_other_end() {
     assert!(receiver.failed().await.contains("interrupted"));
 }
 
+/// What is lost of the last words is said again, as anything is.
+#[tokio::test]
+async fn an_end_that_is_interrupted_says_so_until_that_arrived() {
+    let (_receiving, events) = bulk::receive(options(), Peers::Listen(by_ticket(SECRET, 1)), Memory::new()).unwrap();
+    let mut receiver = Ear::new(events);
+    let relay = Relay::to(receiver.listening().await);
+    let to = Peers::Dial(vec![dial(relay.address, Some(SECRET))]);
+    let (sending, _events) = bulk::send(slow(), to, Pattern::new(24 << 20, 4)).unwrap();
+    verified(&mut receiver, 1 << 20).await;
+    relay.is_silent.store(true, Ordering::Relaxed);
+    sending.cancel();
+    // Longer than it takes to say it once.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    relay.is_silent.store(false, Ordering::Relaxed);
+    assert!(receiver.failed().await.contains("interrupted"));
+}
+
 #[tokio::test]
 async fn an_end_whose_disk_is_full_says_that_it_was_interrupted() {
     let Full { mut sender, handles: [_sending, receiving], .. } = full().await;
