@@ -13,7 +13,7 @@ use super::messages::code;
 use super::paths::Paths;
 
 /// So long the first path may take to come up before somebody is told that none does.
-const FIRST_PATH_MAX: Duration = Duration::from_secs(20);
+const FIRST_PATH_MAX: Duration = Duration::from_secs(5);
 
 pub(super) struct Flow {
     context: Rc<Context>,

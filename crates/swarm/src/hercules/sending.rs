@@ -30,6 +30,9 @@ use super::search::Search;
 pub(super) const NAMES_SHOWN: usize = 8;
 /// Chunks may be shorter by this part than a path takes, where others get them as short: what is read for one is in memory for all.
 const SHORTER_PART: u16 = 8;
+/// How long a receiver may take to say that it is ready, behind the manifest, before somebody is told: its disk may be slow, or the network
+/// may be cut, which this end knows for certain once QUIC has waited four times as long.
+const READY_TOLD_AFTER: Duration = Duration::from_secs(5);
 /// Hashes that are made in so long are said in one message.
 const GATHER: Duration = Duration::from_millis(20);
 /// The group of a calling receiver's paths of which it does not say what they share: they take together what one would.
@@ -267,7 +270,8 @@ async fn read_kept(context: &Context, control: &mut ControlConnection, id: Id, o
     let (mut kept, mut kept_to) = (ChunkSet::new(spans), 0);
     let mut cancelled = context.cancelled.clone();
     let peer = control.peer;
-    let (told_at, mut is_told) = (tokio::time::Instant::now() + preliminaries_max(offer.manifest_len), false);
+    let manifest_max = preliminaries_max(offer.manifest_len) - PRELIMINARIES_MAX;
+    let (told_at, mut is_told) = (tokio::time::Instant::now() + READY_TOLD_AFTER + manifest_max, false);
     loop {
         let message = tokio::select! {
             message = control.reader.next() => message?,

@@ -241,7 +241,6 @@ async fn all_senders_together_are_asked_to_keep_to_the_limit() {
 }
 
 #[tokio::test]
-#[ignore = "waits twenty seconds for what does not come"]
 async fn who_is_not_ready_and_who_opens_no_path_is_waited_for_and_that_is_told() {
     for (messages, what) in [(&[][..], Waiting::Ready), (&[Message::Ready][..], Waiting::NoPath)] {
         let pattern = Pattern::new(100_000, 4);
