@@ -89,6 +89,10 @@ pub struct Receiver {
     found: HashMap<u64, [u8; 32]>,
     root: Option<[u8; 32]>,
     complete: bool,
+    /// Length of spans, as a power of two.
+    span_bits: u32,
+    /// The span that was looked at last, and its chunks: most packets are of one that was.
+    span_chunks: (u64, Range<u64>),
     paths: Vec<Slot>,
     messages: VecDeque<Message>,
     events: VecDeque<Event>,
@@ -144,6 +148,8 @@ impl Receiver {
             found: HashMap::new(),
             root: None,
             complete: false,
+            span_bits: tree::span_len(offer.content_len).trailing_zeros(),
+            span_chunks: (0, chunks_of_spans(&offer, 0..1).unwrap_or_default()),
             paths: Vec::new(),
             messages: VecDeque::new(),
             events: VecDeque::new(),
@@ -398,8 +404,8 @@ impl Receiver {
 
     /// Of `bytes`, those outside of spans that are kept, or may be. A chunk is shorter than a span, so it touches two at most.
     fn writable(&self, bytes: Range<u64>) -> Range<u64> {
-        let len = tree::span_len(self.offer.content_len);
-        let (first, last) = (bytes.start / len, bytes.end.saturating_sub(1) / len);
+        let len = 1 << self.span_bits;
+        let (first, last) = (bytes.start >> self.span_bits, bytes.end.saturating_sub(1) >> self.span_bits);
         let is_had = |span| self.kept.contains(span) || self.claimed.contains(span);
         let start = if is_had(first) { bytes.end.min((first + 1) * len) } else { bytes.start };
         let end = if is_had(last) { bytes.start.max(last * len) } else { bytes.end };
@@ -408,9 +414,11 @@ impl Receiver {
 
     /// Tells of spans that are whole now.
     fn look_for_spans(&mut self, bytes: Range<u64>) {
-        let len = tree::span_len(self.offer.content_len);
-        for span in bytes.start / len..=(bytes.end - 1) / len {
-            let chunks = chunks_of_spans(&self.offer, span..span + 1).unwrap_or(0..0);
+        for span in bytes.start >> self.span_bits..=(bytes.end - 1) >> self.span_bits {
+            if self.span_chunks.0 != span {
+                self.span_chunks = (span, chunks_of_spans(&self.offer, span..span + 1).unwrap_or_default());
+            }
+            let chunks = self.span_chunks.1.clone();
             let is_had = self.kept.contains(span) || self.claimed.contains(span);
             if !is_had && self.received.contains_range(chunks) {
                 self.events.push_back(Event::SpanCame(span));
