@@ -400,3 +400,51 @@ fn all_clients_fetch_in_a_plan() {
         );
     }
 }
+
+/// A seed that limits what it sends to 100 kB/s, with two slots, one of them optimistic, and five who fetch.
+const NATIVE: &str = r#"
+id = "native"
+title = "A client that limits and chokes"
+topology = "TOPOLOGY"
+limit = "2 min"
+[content]
+size = "500 kB"
+piece_length = "64 KiB"
+[[candidate]]
+name = "native"
+routing = "plain"
+client = "libtorrent"
+flags = ["unchoke_slots_limit=2", "num_optimistic_unchoke_slots=1"]
+[[peers]]
+role = "seed"
+in = ["1-1"]
+limit_up = "100K"
+[[peers]]
+in = ["1-2"]
+count = 5
+"#;
+
+#[test]
+fn libtorrent_keeps_to_its_limits_and_slots_in_a_plan() {
+    if !net::available() {
+        eprintln!("not run: namespaces need root");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let topology = checkout().join("topologies/pair.toml").display().to_string();
+    fs::write(dir.path().join("native.toml"), NATIVE.replace("TOPOLOGY", &topology)).unwrap();
+    let mut command = lab(&["run", "native.toml"], dir.path());
+    command.env("ANABRANCH_LAB_PYTHON", checkout().join(".deps/venv/bin/python"));
+    Process::run("lab", &mut command, LIMIT).unwrap_or_else(|error| panic!("{error}"));
+    let said = fs::read_to_string(dir.path().join("lab-results/native/runs/swarm-native/0/peer-0.out")).unwrap();
+    let told: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let serving: Vec<&Value> = told.iter().filter(|told| told["event"] == "serving").collect();
+    let count = |told: &Value, name: &str| told[name].as_u64().unwrap();
+    assert!(serving.iter().any(|told| count(told, "interested") > 2), "more ask than there are slots: {serving:?}");
+    assert!(serving.iter().all(|told| count(told, "unchoked") <= 2), "who has no slot is choked: {serving:?}");
+    // Whatever the machine does meanwhile makes it slower, never faster: at most a second's worth beyond the limit.
+    let at = |told: &Value| told["time"].as_f64().unwrap();
+    let [first, last] = [serving.first().unwrap(), serving.last().unwrap()];
+    let most = 100_000.0 * (at(last) - at(first) + 1.0);
+    assert!((count(last, "bytes_sent") as f64) < most, "{serving:?}");
+}

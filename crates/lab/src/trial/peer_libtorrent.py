@@ -47,7 +47,7 @@ def main():
     handle = session.add_torrent(params)
     for peer in order["peers"]:
         handle.connect_peer(address(peer))
-    told, finished, called = 0, False, time.time()
+    told, served, finished, called = 0, 0, False, time.time()
     say("started")
     while True:
         session.wait_for_alert(50)
@@ -63,6 +63,12 @@ def main():
             finished = True
             if not order["seed"]:
                 say("finished", bytes_total=status.total_wanted)
+        if now - served >= 1:
+            served = now
+            peers = handle.get_peer_info()
+            wanting = [peer for peer in peers if peer.flags & lt.peer_info.remote_interested]
+            unchoked = [peer for peer in wanting if not peer.flags & lt.peer_info.choked]
+            say("serving", interested=len(wanting), unchoked=len(unchoked), bytes_sent=status.total_payload_upload)
         # Who was not there yet is called again.
         if status.num_peers == 0 and now - called >= 1:
             called = now
