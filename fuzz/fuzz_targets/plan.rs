@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anabranch_asnet::topology::Topology;
-use anabranch_lab::plan::Plan;
+use anabranch_lab::plan::{NetworkSource, Plan};
 use libfuzzer_sys::fuzz_target;
 
 const TOPOLOGY: &str = "[as.'1-1']\ncore = true\n[as.'1-2']\n[as.'1-3']\n[[link]]\nparent = '1-1'\nchild = '1-2'\n[[link]]\nparent = '1-1'\nchild = '1-3'\n";
@@ -12,8 +12,8 @@ const TOPOLOGY: &str = "[as.'1-1']\ncore = true\n[as.'1-2']\n[as.'1-3']\n[[link]
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);
     let lines = text.split(['\n', '\r']).count();
-    let open = |name: &str| {
-        let topology = Topology::from_toml(name, TOPOLOGY).map_err(|error| error.to_string())?;
+    let open = |_: NetworkSource<'_>| {
+        let topology = Topology::from_toml("a topology", TOPOLOGY).map_err(|error| error.to_string())?;
         Ok((topology, TOPOLOGY.to_owned()))
     };
     match Plan::read(Path::new("file"), &text, open) {

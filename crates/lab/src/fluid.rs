@@ -212,8 +212,8 @@ mod tests {
             "id = \"x\"\ntitle = \"X\"\ntopology = \"net.toml\"\n[content]\nsize = \"1 MB\"\n\
              [[candidate]]\nname = \"c\"\n{candidate}\n[[peers]]\nrole = \"seed\"\nin = [\"1-1\"]\n[[peers]]\nin = [\"1-2\"]\n"
         );
-        let plan = Plan::read(Path::new("x.toml"), &text, |name| {
-            Ok((Topology::from_toml(name, topology).map_err(|error| error.to_string())?, topology.to_owned()))
+        let plan = Plan::read(Path::new("x.toml"), &text, |source| {
+            Ok((Topology::from_toml(source.name(), topology).map_err(|error| error.to_string())?, topology.to_owned()))
         });
         let plan = plan.unwrap();
         Bounds::new(&plan, &plan.cells()[0])

@@ -7,9 +7,9 @@ use std::net::Ipv4Addr;
 use super::BedError;
 
 /// ASes of one network: each is a namespace with processes of its own.
-pub(super) const ASES_MAX: usize = 200;
+pub(crate) const ASES_MAX: usize = 200;
 /// Links of one network: each is a thread and two devices.
-pub(super) const LINKS_MAX: usize = 1000;
+pub(crate) const LINKS_MAX: usize = 1000;
 /// Hosts of one AS: they have `.10` to `.249`.
 pub(super) const HOSTS_PER_AS_MAX: usize = 240;
 /// Hosts of one network: each is a namespace with a peer in it.

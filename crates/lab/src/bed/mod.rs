@@ -29,6 +29,7 @@ use crate::netns::{Namespace, NetnsError};
 use crate::routes::Routes;
 use crate::wire::{Wire, WireUse};
 
+pub(crate) use addresses::{ASES_MAX, LINKS_MAX};
 pub(crate) use bgp::daemon;
 pub use calibrate::{Asked, Calibration, Measured};
 pub(crate) use cross::Flows;

@@ -12,6 +12,9 @@ pub(super) const CELLS_MAX: usize = 4096;
 pub(super) const PEERS_MAX: usize = 500;
 /// Events, figures, claims.
 pub(super) const ENTRIES_MAX: usize = 256;
+/// ASes and links of a network that is drawn: as many as one machine has.
+pub(super) const GENERATED_ASES_MAX: usize = crate::bed::ASES_MAX;
+pub(super) const GENERATED_LINKS_MAX: usize = crate::bed::LINKS_MAX;
 /// Repetitions of a cell.
 pub(super) const REPETITIONS_MAX: u32 = 1000;
 /// Bytes of the content.

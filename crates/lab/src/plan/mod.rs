@@ -8,6 +8,7 @@ pub(crate) mod client;
 mod error;
 mod event;
 mod figure;
+mod generate;
 mod limits;
 mod read;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub use client::{Client, Speech};
 pub use error::PlanError;
 pub use event::{Change, Event, LinkChange, When};
 pub use figure::Figure;
+pub use generate::Recipe;
 pub(crate) use read::rate_bytes;
 pub use variant::{Directions, Properties, Variant};
 
@@ -84,6 +86,25 @@ pub struct Plan {
     pub claims: Vec<Claim>,
     /// How many more claims the full form has: of cells that this one leaves out.
     pub claims_left_out: usize,
+}
+
+/// Where a plan's network is from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum NetworkSource<'a> {
+    /// A topology file, as the plan names it.
+    File(&'a str),
+    /// What the plan says of it.
+    Drawn(&'a Recipe),
+}
+
+impl NetworkSource<'_> {
+    /// How messages call it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::File(name) => name,
+            Self::Drawn(_) => "the network that is drawn",
+        }
+    }
 }
 
 /// One of those that are compared.
@@ -287,7 +308,15 @@ impl Plan {
     pub fn load(path: &Path) -> Result<Self, PlanError> {
         let file = path.display().to_string();
         let text = bounded(path).map_err(|problem| PlanError::unreadable(&file, problem))?;
-        Self::read(path, &text, |topology| {
+        Self::read(path, &text, |source| {
+            let topology = match source {
+                NetworkSource::File(name) => name,
+                NetworkSource::Drawn(recipe) => {
+                    let text = recipe.draw();
+                    let topology = Topology::from_toml(source.name(), &text).map_err(|error| error.to_string())?;
+                    return Ok((topology, text));
+                }
+            };
             let beside = path.parent().unwrap_or(Path::new("")).join(topology);
             let name = beside.display().to_string();
             let text = bounded(&beside).map_err(|problem| format!("{name}: {problem}"))?;
@@ -298,14 +327,14 @@ impl Plan {
         })
     }
 
-    /// Reads and checks a text; `open` finds the topology that it names, and its text.
+    /// Reads and checks a text; `open` finds or draws the topology that it asks for, and its text.
     ///
     /// # Errors
     /// As for [`Self::load`].
     pub fn read(
         path: &Path,
         text: &str,
-        open: impl FnOnce(&str) -> Result<(Topology, String), String>,
+        open: impl FnOnce(NetworkSource<'_>) -> Result<(Topology, String), String>,
     ) -> Result<Self, PlanError> {
         let located = |(line, problem)| PlanError::new(&path.display().to_string(), line, problem);
         read::read(path, text, open).map_err(located)

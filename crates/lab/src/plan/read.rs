@@ -8,11 +8,11 @@ use anabranch_asnet::topology::{Topology, parse_duration, parse_size};
 use anabranch_paths::IsdAs;
 use anabranch_paths::select::Selector;
 
-use super::event;
 use super::figure::{figure, keeps_references};
 use super::limits::*;
 use super::variant::variant;
-use super::{Axis, Candidate, Cell, Claim, Client, Peer, Placement, Plan, Quick, Role, Speech};
+use super::{Axis, Candidate, Cell, Claim, Client, NetworkSource, Peer, Placement, Plan, Quick, Role, Speech};
+use super::{event, generate};
 use crate::bed::Routing;
 
 /// A problem and its line.
@@ -33,16 +33,14 @@ pub(super) fn told<T>(result: document::Located<T>) -> Located<T> {
 pub(super) fn read(
     path: &Path,
     text: &str,
-    open: impl FnOnce(&str) -> Result<(Topology, String), String>,
+    open: impl FnOnce(NetworkSource<'_>) -> Result<(Topology, String), String>,
 ) -> Located<Plan> {
     let document = told(document::from_toml(text))?;
     let mut fields = told(Fields::new(&document, "the plan"))?;
     let id = name(told(fields.need("id", "id = \"000-fig4\""))?, "id")?;
     let title = prose(told(fields.need("title", "title = \"what it is about\""))?, "title")?;
     let source = fields.get("source").map(|node| prose(node, "source")).transpose()?;
-    let node = told(fields.need("topology", "topology = \"../topologies/demo.toml\""))?;
-    let (topology, topology_text) =
-        open(told(node.scalar("topology", "the name of a topology file"))?).map_err(|problem| (node.line, problem))?;
+    let (topology, topology_text) = network(&mut fields, open)?;
     let (content_bytes, piece_bytes) =
         content(told(fields.need("content", "[content] and size = \"100 MB\" under it"))?)?;
     let candidates = entries(&mut fields, "candidate", VALUES_MAX, candidate)?;
@@ -106,6 +104,25 @@ pub(super) fn read(
     plan.claims = entries(&mut fields, "must", ENTRIES_MAX, |node| claim(node, &plan))?;
     told(fields.finish())?;
     Ok(plan)
+}
+
+/// The network, from a file or drawn.
+fn network(
+    fields: &mut Fields<'_>,
+    open: impl FnOnce(NetworkSource<'_>) -> Result<(Topology, String), String>,
+) -> Located<(Topology, String)> {
+    if let Some(node) = fields.get("network") {
+        if let Some(named) = fields.get("topology") {
+            return Err((named.line, "a plan has one network: leave out either `topology` or [network]".into()));
+        }
+        let recipe = generate::recipe(node)?;
+        return open(NetworkSource::Drawn(&recipe)).map_err(|problem| (node.line, problem));
+    }
+    let node = told(
+        fields.need("topology", "topology = \"../topologies/demo.toml\", or [network] and kind = \"tiers\" under it"),
+    )?;
+    let name = told(node.scalar("topology", "the name of a topology file"))?;
+    open(NetworkSource::File(name)).map_err(|problem| (node.line, problem))
 }
 
 /// The tables of `[[key]]`.

@@ -57,8 +57,8 @@ that = "1 < goodput(scion, 7) / goodput(bgp, 7) <= 1 + 2 * 3"
 "#;
 
 fn read(text: &str) -> Result<Plan, PlanError> {
-    Plan::read(Path::new("two.toml"), text, |name| {
-        let topology = Topology::from_toml(name, TOPOLOGY).map_err(|error| error.to_string())?;
+    Plan::read(Path::new("two.toml"), text, |source| {
+        let topology = Topology::from_toml(source.name(), TOPOLOGY).map_err(|error| error.to_string())?;
         Ok((topology, TOPOLOGY.to_owned()))
     })
 }
@@ -301,6 +301,40 @@ fn errors_name_line_and_remedy() {
 fn a_file_that_is_missing_is_named() {
     let error = Plan::load(Path::new("/nonexistent/plan.toml")).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/plan.toml: the file cannot be read"), "{error}");
+}
+
+/// A plan whose network is drawn, as files have it.
+fn drawn(network: &str) -> Result<Plan, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drawn.toml");
+    let text = PLAN.replace("topology = \"net.toml\"\n", "");
+    let text = ["1-1", "1-2", "1-3"]
+        .iter()
+        .zip(["1-101", "1-1001", "1-1002"])
+        .fold(text, |text, (was, is)| text.replace(&format!("\"{was}\""), &format!("\"{is}\"")));
+    std::fs::write(&path, format!("{text}{network}")).unwrap();
+    Plan::load(&path).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_network_is_drawn_as_the_plan_says() {
+    let star = "[network]\nkind = \"tiers\"\ncore = 1\ncustomers = 3\nproviders = 1\npeerings = 0\nlink = { rate = \"4 Mbit/s\" }\n";
+    let plan = drawn(star).unwrap();
+    assert_eq!((plan.topology.ases().len(), plan.topology.links().len()), (4, 3));
+    assert!(plan.topology_text.contains("rate = \"4 Mbit/s\""), "{}", plan.topology_text);
+    look_through(plan);
+    for (was, is, says) in [
+        ("core = 1", "core = 1\nleaves = 3", ".toml:50: `leaves` means nothing in the network: use one of kind, core,"),
+        ("customers = 3", "customers = 1", "AS 1-1002 is not in the topology: name one that is"),
+        ("[network]", "topology = \"net.toml\"\n[network]", "`topology` means nothing in what must hold: use one of"),
+        ("[network]\nkind", "[network]\nkinds", "kind = \"tiers\""),
+    ] {
+        let error = drawn(&star.replace(was, is)).map(drop).unwrap_err();
+        assert!(error.contains(says), "{is}: {error}");
+    }
+    let both = format!("{PLAN}{star}");
+    let error = read(&both).map(drop).unwrap_err().to_string();
+    assert!(error.contains("two.toml:3: a plan has one network: leave out either `topology` or [network]"), "{error}");
 }
 
 #[test]

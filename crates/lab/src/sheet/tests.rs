@@ -75,8 +75,8 @@ fn run(cell: &str, repetition: u32, seconds: f64) -> RunResult {
 }
 
 fn results(runs: Vec<RunResult>) -> Results {
-    let plan = Plan::read(Path::new("two.toml"), PLAN, |name| {
-        Ok((Topology::from_toml(name, TOPOLOGY).map_err(|error| error.to_string())?, TOPOLOGY.to_owned()))
+    let plan = Plan::read(Path::new("two.toml"), PLAN, |source| {
+        Ok((Topology::from_toml(source.name(), TOPOLOGY).map_err(|error| error.to_string())?, TOPOLOGY.to_owned()))
     });
     let lock = json!({ "machine": { "kernel": "6.1", "processors": 2 }, "calibration": [{ "fits": true }, { "fits": false }] });
     Results { folder: PathBuf::from("/nowhere"), lock, plan: plan.unwrap(), runs }

@@ -244,7 +244,9 @@ pub(super) fn plan(lock: &Value, folder: &Path) -> Result<Plan, TrialError> {
         |reason: &str| TrialError::NoResults { folder: folder.to_path_buf(), reason: format!("{FILE}: {reason}") };
     let text = |key: &str| lock[key].as_str().map(str::to_owned).ok_or_else(|| broken(&format!("no `{key}`")));
     let (plan_text, topology_text, file) = (text("plan")?, text("topology")?, PathBuf::from(text("plan_file")?));
-    let plan = Plan::read(&file, &plan_text, |name| {
+    // Of a network that was drawn, what was drawn then counts.
+    let plan = Plan::read(&file, &plan_text, |source| {
+        let name = source.name();
         let is_yaml = [".topo", ".yml", ".yaml"].iter().any(|ending| name.ends_with(ending));
         use anabranch_asnet::topology::Topology;
         let read =
@@ -274,6 +276,7 @@ mod tests {
     use anabranch_asnet::topology::Topology;
 
     use super::*;
+    use crate::plan::NetworkSource;
 
     const TOPOLOGY: &str = "[as.'1-1']\ncore = true\n[as.'1-2']\n[[link]]\nparent = '1-1'\nchild = '1-2'\n";
     const PLAN: &str = "id = \"x\"\ntitle = \"X\"\ntopology = \"net.toml\"\nrepetitions = 3\n[content]\nsize = \"1 MB\"\n\
@@ -281,7 +284,9 @@ mod tests {
                         [[peers]]\nrole = \"seed\"\nin = [\"1-1\"]\n[[peers]]\nin = [\"1-2\"]\n";
 
     fn a_plan() -> Plan {
-        let open = |name: &str| Ok((Topology::from_toml(name, TOPOLOGY).unwrap(), TOPOLOGY.to_owned()));
+        let open = |source: NetworkSource<'_>| {
+            Ok((Topology::from_toml(source.name(), TOPOLOGY).unwrap(), TOPOLOGY.to_owned()))
+        };
         Plan::read(Path::new("x.toml"), PLAN, open).unwrap()
     }
 

@@ -76,7 +76,9 @@ mod tests {
                             [[variant.link]]\nbetween = [\"1-2\", \"1-1\"]\ndirection = \"there\"\nset = { rate = \"1 Mbit/s\", loss = \"1 %\" }\n";
 
     fn plan(text: &str) -> Plan {
-        let open = |name: &str| Ok((Topology::from_toml(name, TOPOLOGY).unwrap(), TOPOLOGY.to_owned()));
+        let open = |source: crate::plan::NetworkSource<'_>| {
+            Ok((Topology::from_toml(source.name(), TOPOLOGY).unwrap(), TOPOLOGY.to_owned()))
+        };
         Plan::read(Path::new("x.toml"), text, open).unwrap()
     }
 

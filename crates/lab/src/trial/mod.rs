@@ -24,6 +24,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anabranch_asnet::topology::Topology;
 use serde_json::Value;
 
 use crate::bed::{BedError, Calibration};
@@ -210,6 +211,14 @@ impl Results {
         values
     }
 
+    /// The file that keeps the network as it was, drawn or read: scionproto's files are YAML.
+    fn topology_name(&self) -> &'static str {
+        match Topology::from_toml(&self.plan.topology.name, &self.plan.topology_text) {
+            Ok(_) => "topology.toml",
+            Err(_) => "topology.topo",
+        }
+    }
+
     /// Writes tables and the page anew, and says where the page is.
     ///
     /// # Errors
@@ -220,6 +229,7 @@ impl Results {
             (self.folder.join("runs.csv"), result::runs_csv(&self.plan, &self.runs).into_bytes()),
             (self.folder.join("peers.csv"), result::peers_csv(&self.plan, &self.runs).into_bytes()),
             (page.clone(), sheet.html().into_bytes()),
+            (self.folder.join(self.topology_name()), self.plan.topology_text.clone().into_bytes()),
         ];
         for (id, png, csv) in sheet.figures() {
             files.push((figures.join(format!("{id}.png")), png));

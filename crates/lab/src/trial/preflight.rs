@@ -66,8 +66,8 @@ mod tests {
              [[candidate]]\nname = \"plain\"\nrouting = \"plain\"\n\
              [[peers]]\nrole = \"seed\"\nin = [\"1-1\"]\n[[peers]]\nin = [\"1-2\"]\n"
         );
-        let open = |name: &str| {
-            let read = anabranch_asnet::topology::Topology::from_toml(name, topology);
+        let open = |source: crate::plan::NetworkSource<'_>| {
+            let read = anabranch_asnet::topology::Topology::from_toml(source.name(), topology);
             Ok((read.unwrap(), topology.to_owned()))
         };
         Plan::read(Path::new("x.toml"), &text, open).unwrap()
