@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_lab::bed::{BedError, Calibration, Measured};
 use anabranch_lab::compare;
+use anabranch_lab::fluid::Bounds;
 use anabranch_lab::plan::{Measure, Plan, Verdict};
 use anabranch_lab::sheet::{Sheet, markdown};
 use anabranch_lab::trial::{self, Measurements, Notice, Options, Results, RunResult, Submit, TrialError};
@@ -382,15 +383,18 @@ fn check(flags: &LabCheckFlags) -> Result<Code, Failure> {
         for event in &plan.events {
             output::line(format_args!("  {}", event.about(&plan.topology)))?;
         }
-        for cell in &cells {
+        for (cell, bounds) in cells.iter().zip(Bounds::of_all(&plan, &cells)) {
             let placement = &plan.placements[cell.placement];
             let routing = plan.candidates[cell.candidate].routing.name();
             let clients = plan.clients(std::slice::from_ref(cell));
             let clients = clients.iter().map(|client| client.name()).collect::<Vec<_>>().join(", ");
+            let bounded = |mbit: Option<f64>| mbit.map_or("none".to_owned(), |mbit| format!("{mbit:.0} Mbit/s"));
             output::line(format_args!(
-                "  {:<28} {} of {clients}, {routing}",
+                "  {:<28} {} of {clients}, {routing}; bound {}, fluid {}",
                 plan.name(cell),
-                units::count(placement.peers.len(), "peer")
+                units::count(placement.peers.len(), "peer"),
+                bounded(bounds.goodput_mbit),
+                bounded(bounds.fluid_mbit)
             ))?;
         }
         for claim in &plan.claims {

@@ -41,7 +41,7 @@ enum Comparison {
 pub enum Quantity {
     /// The mean of what was measured.
     Mean(Measure),
-    /// The maximum flow, see [`crate::fluid`]; Mbit/s.
+    /// The goodput that no swarm exceeds, see [`crate::fluid`]; Mbit/s.
     Bound,
     /// What all pairs carry in the fluid model; Mbit/s.
     Fluid,

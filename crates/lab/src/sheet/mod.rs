@@ -30,8 +30,9 @@ pub struct Sheet<'a> {
 impl<'a> Sheet<'a> {
     /// Of these results.
     pub fn new(results: &'a Results) -> Self {
-        let plan = &results.plan;
-        Self { results, cells: plan.cells().into_iter().map(|cell| (cell.clone(), Bounds::new(plan, &cell))).collect() }
+        let cells = results.plan.cells();
+        let bounds = Bounds::of_all(&results.plan, &cells);
+        Self { results, cells: cells.into_iter().zip(bounds).collect() }
     }
 
     /// What became of the plan's claims, in their order.
@@ -171,14 +172,14 @@ impl<'a> Sheet<'a> {
 
     fn table(&self, page: &mut String) {
         page.push_str("<section>\n<h2>All cells</h2>\n<p class=\"sub\">Means, and half the width of their 95 % confidence intervals. ");
-        page.push_str("Goodput and times are of peers whose AS has no seed. <i>Bound</i>: the maximum flow from the seeds to each peer\u{2019}s AS, ");
-        page.push_str("summed, which no routing and no choice of paths exceeds. <i>Fluid</i>: all pairs of ASes at once, over the paths of this routing, max-min fair; over SCION the best of three ways to choose them. <i>Limit</i>: processors that were at work more than 90 % of the time, or the fullest link.</p>\n");
+        page.push_str("Goodput and times are of peers whose AS has no seed. <i>Bound</i>: the goodput that no swarm exceeds over the paths of this ");
+        page.push_str("routing, however it shares. <i>Fluid</i>: what all pairs of ASes carry at once, max-min fair; over SCION with the best choice of paths that was found. Peers that share within their AS may have more. <i>Limit</i>: processors that were at work more than 90 % of the time, or the fullest link.</p>\n");
         page.push_str("<div class=\"scroll\"><table>\n<thead><tr><th>cell</th><th class=\"n\">runs</th>");
         for measure in Measure::ALL {
             let (unit, about) = measure.about();
             put!(page, "<th class=\"n\">{}<br>{unit}</th>", escape(about));
         }
-        page.push_str("<th class=\"n\">bound<br>Mbit/s</th><th class=\"n\">of it</th><th class=\"n\">fluid<br>Mbit/s</th><th>limit</th></tr></thead>\n<tbody>\n");
+        page.push_str("<th class=\"n\">bound<br>Mbit/s</th><th class=\"n\">of it</th><th class=\"n\">fluid<br>Mbit/s</th><th class=\"n\">of it</th><th>limit</th></tr></thead>\n<tbody>\n");
         for (cell, bounds) in &self.cells {
             let goodput = self.summary(Measure::Goodput, cell);
             put!(
@@ -196,16 +197,13 @@ impl<'a> Sheet<'a> {
                 });
                 put!(page, "<td class=\"n\">{shown}</td>");
             }
-            let share = goodput
-                .zip(bounds.goodput_mbit)
-                .map_or("\u{2013}".to_owned(), |(found, bound)| format!("{:.0} %", 100.0 * found.mean / bound));
-            put!(
-                page,
-                "<td class=\"n\">{}</td><td class=\"n\">{share}</td><td class=\"n\">{}</td><td>{}</td></tr>\n",
-                carried(bounds.goodput_mbit, ""),
-                carried(bounds.fluid_mbit, ""),
-                escape(limit::limit(&self.results.plan, cell, &self.results.runs))
-            );
+            for of in [bounds.goodput_mbit, bounds.fluid_mbit] {
+                let share = goodput
+                    .zip(of)
+                    .map_or("\u{2013}".to_owned(), |(found, of)| format!("{:.0} %", 100.0 * found.mean / of));
+                put!(page, "<td class=\"n\">{}</td><td class=\"n\">{share}</td>", carried(of, ""));
+            }
+            put!(page, "<td>{}</td></tr>\n", escape(limit::limit(&self.results.plan, cell, &self.results.runs)));
         }
         page.push_str("</tbody></table></div>\n</section>\n");
     }
