@@ -171,16 +171,9 @@ impl Namespace {
     /// # Errors
     /// When it fails at one of them.
     pub fn ip_batch(&self, batch: &str) -> Result<()> {
-        use io::Write;
         let mut command = Command::new("ip");
         command.args(["-n", &self.name, "-batch", "-"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let missing = |source| NetnsError::Missing { program: "ip".into(), source };
-        let mut child = command.spawn().map_err(missing)?;
-        // Ended early, it says why itself.
-        child.stdin.take().map(|mut stdin| stdin.write_all(batch.as_bytes()));
-        let output = child.wait_with_output().map_err(missing)?;
-        checked(&command, &output.status, &output.stderr)
+        feed(&mut command, batch)
     }
 
     /// The namespace itself, for `setns`.
@@ -216,6 +209,22 @@ impl Namespace {
     }
 }
 
+impl Namespace {
+    /// Deletes many at once, which one process does as quickly as one of them.
+    pub(crate) fn remove(all: Vec<Self>) {
+        let mut batch = String::new();
+        for each in all {
+            batch += &format!("netns del {}\n", each.name);
+            // It goes with the others.
+            std::mem::forget(each);
+        }
+        let mut command = Command::new("ip");
+        // Those that somebody else deleted keep nothing from the others.
+        command.args(["-force", "-batch", "-"]);
+        feed(&mut command, &batch).ok();
+    }
+}
+
 impl Drop for Namespace {
     fn drop(&mut self) {
         run(Command::new("ip").args(["netns", "del", &self.name])).ok();
@@ -241,6 +250,18 @@ fn run(command: &mut Command) -> Result<()> {
     checked(command, &output.status, &output.stderr)
 }
 
+/// Runs `ip` with what it is to do.
+fn feed(command: &mut Command, batch: &str) -> Result<()> {
+    use io::Write;
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let missing = |source| NetnsError::Missing { program: "ip".into(), source };
+    let mut child = command.spawn().map_err(missing)?;
+    // Ended early, it says why itself.
+    child.stdin.take().map(|mut stdin| stdin.write_all(batch.as_bytes()));
+    let output = child.wait_with_output().map_err(missing)?;
+    checked(command, &output.status, &output.stderr)
+}
+
 fn checked(command: &Command, status: &std::process::ExitStatus, said: &[u8]) -> Result<()> {
     if status.success() {
         return Ok(());
@@ -253,6 +274,19 @@ fn checked(command: &Command, status: &std::process::ExitStatus, said: &[u8]) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_namespaces_are_removed_whatever_became_of_one() {
+        if !available() {
+            eprintln!("not run: namespaces need root");
+            return;
+        }
+        let all: Vec<Namespace> = (0..3).map(|_| Namespace::new().unwrap()).collect();
+        let paths: Vec<PathBuf> = all.iter().map(|each| Path::new("/run/netns").join(each.name())).collect();
+        run(Command::new("ip").args(["netns", "del", all[0].name()])).unwrap();
+        Namespace::remove(all);
+        assert!(paths.iter().all(|path| !path.exists()), "{paths:?}");
+    }
 
     #[test]
     fn a_new_namespace_has_its_loopback_and_settings_of_its_own() {

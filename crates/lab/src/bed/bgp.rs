@@ -1,5 +1,6 @@
 //! BGP between the ASes: FRR's zebra and bgpd in each namespace, with the policies of [`crate::routes`].
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::chown;
@@ -15,7 +16,7 @@ use serde_json::Value;
 use super::program::Program;
 use super::{BedError, addresses};
 use crate::netns::{Namespace, NetnsError};
-use crate::routes::{is_told, preference};
+use crate::routes::{Routes, is_told, preference};
 
 /// Where Debian and others install the daemons.
 const FOLDERS: [&str; 3] = ["/usr/lib/frr", "/usr/libexec/frr", "/usr/sbin"];
@@ -23,9 +24,9 @@ const FOLDERS: [&str; 3] = ["/usr/lib/frr", "/usr/libexec/frr", "/usr/sbin"];
 const USER: &str = "frr";
 /// A network that has no routes by then will not have any.
 const CONVERGE_TIMEOUT: Duration = Duration::from_secs(90);
-/// How often routes are looked at; they have to stay as they are for [`CALM_LOOKS`] of that.
-const LOOK_EVERY: Duration = Duration::from_millis(400);
-const CALM_LOOKS: usize = 4;
+/// How often routes are looked at; where they are not as expected, they have to stay as they are for [`CALM_LOOKS`] of that.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const CALM_LOOKS: usize = 8;
 /// Ways that ECMP spreads over at most: more than any AS here has links.
 const MAXIMUM_PATHS: u32 = 64;
 
@@ -135,10 +136,36 @@ fn name(kind: Neighbour) -> &'static str {
     KINDS.into_iter().find(|(each, _)| *each == kind).map_or("peer", |(_, name)| name)
 }
 
-/// Waits until every AS has a route to each of `wanted`, and routes stay as they are.
+/// Where routes come to in the end, as the model of [`crate::routes`] has it.
+pub(super) struct Expected {
+    routes: Routes,
+    multipath: bool,
+}
+
+impl Expected {
+    pub(super) fn new(topology: &Topology, multipath: bool) -> Self {
+        Self { routes: Routes::new(topology), multipath }
+    }
+
+    /// Whether the routes that an AS told lead to another one as expected.
+    fn is_met(&self, told: &[Value], at: usize, to: usize) -> bool {
+        let links = self.routes.next_links(at, to);
+        let links = if self.multipath { links } else { &links[..links.len().min(1)] };
+        let expected: BTreeSet<String> = links.iter().map(|link| super::device(*link)).collect();
+        let network = format!("{}/24", addresses::network(to));
+        let route = told.iter().find(|route| route["dst"] == network.as_str());
+        // One next hop stands in the route itself, several in a list.
+        let hops = |route: &Value| route["nexthops"].as_array().cloned().unwrap_or_else(|| vec![route.clone()]);
+        let devices = route.map(hops).unwrap_or_default();
+        let found: BTreeSet<String> = devices.iter().filter_map(|hop| Some(hop["dev"].as_str()?.to_owned())).collect();
+        at == to || (!expected.is_empty() && found == expected)
+    }
+}
+
+/// Waits until every AS has a route to each of those wanted, and all are as expected or stay as they are.
 pub(super) fn converge(
     namespaces: &[Namespace],
-    wanted: &[usize],
+    (expected, wanted): (&Expected, &[usize]),
     logs: &Path,
     cancel: &AtomicBool,
 ) -> Result<(), BedError> {
@@ -153,6 +180,10 @@ pub(super) fn converge(
             });
             target.map(|to| format!("AS number {} of the topology has no route to number {}", at + 1, to + 1))
         });
+        let is_met = |at: usize| wanted.iter().all(|to| expected.is_met(&routes[at], at, *to));
+        if (0..namespaces.len()).all(is_met) {
+            return Ok(());
+        }
         calm = if missing.is_none() && routes == before { calm + 1 } else { 0 };
         if calm == CALM_LOOKS {
             return Ok(());
@@ -181,6 +212,28 @@ fn kernel_routes(namespace: &Namespace) -> Result<Vec<Value>, BedError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn routes_are_as_expected_or_not() {
+        // Two links between a core AS and its customer.
+        let text = "[as.'1-1']\ncore = true\n[as.'1-2']\n[[link]]\nparent = '1-1'\nchild = '1-2'\ncount = 2\n";
+        let topology = Topology::from_toml("bgp.toml", text).unwrap();
+        let one = serde_json::json!([{ "dst": "10.1.1.0/24", "gateway": "10.128.0.2", "dev": "link0" }]);
+        let both = serde_json::json!([{ "dst": "10.1.1.0/24", "nexthops": [{ "dev": "link1" }, { "dev": "link0" }] }]);
+        let other =
+            serde_json::json!([{ "dst": "10.1.1.0/24", "dev": "link1" }, { "dst": "10.1.7.0/24", "dev": "link0" }]);
+        for (multipath, told, met) in [
+            (false, &one, true),
+            (false, &both, false),
+            (false, &other, false),
+            (true, &both, true),
+            (true, &one, false),
+        ] {
+            let expected = Expected::new(&topology, multipath);
+            assert_eq!(expected.is_met(told.as_array().unwrap(), 0, 1), met, "{told}");
+            assert!(!expected.is_met(&[], 0, 1) && expected.is_met(&[], 1, 1));
+        }
+    }
 
     #[test]
     fn policies_follow_from_the_kinds_of_links() {

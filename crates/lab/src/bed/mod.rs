@@ -18,7 +18,8 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
 use anabranch_asnet::link::LinkShape;
 use anabranch_asnet::topology::Topology;
@@ -41,6 +42,8 @@ pub(crate) use scion::reshaped as topology_file;
 
 /// Bytes of IP and UDP around a SCION packet: links of topologies count the packet alone, wires all of it.
 const UNDERLAY_BYTES: u16 = 28;
+/// Threads that make parts of a network.
+const MAKERS: usize = 8;
 /// Longest packets of a host whose network's links take no longer ones: Ethernet's.
 const HOST_MTU_MIN: u16 = 1500;
 
@@ -97,7 +100,6 @@ pub struct Setup<'a> {
 
 /// A running network.
 pub struct Bed {
-    // In this order they go: who speaks, the wires, the namespaces.
     programs: Vec<Program>,
     wires: Vec<Wire>,
     hosts: Vec<Host>,
@@ -150,41 +152,41 @@ impl Bed {
             statics: Vec::new(),
             program: setup.program.to_path_buf(),
         };
-        for at in 0..topology.ases().len() {
+        bed.ases = at_once(topology.ases().len(), cancel, |at| {
             let namespace = named("as", at)?;
             namespace.ip_batch(&format!("addr add {}/32 dev lo\n", addresses::own(at)))?;
             namespace.enter(|| forwarding(setup.routing))?;
-            bed.ases.push(namespace);
-            check(cancel)?;
-        }
-        for (number, link) in topology.links().iter().enumerate() {
-            bed.join(number, link.shapes, setup.seed)?;
-        }
+            Ok(namespace)
+        })?;
+        let shapes = |number: usize| topology.links()[number].shapes;
+        bed.wires = at_once(topology.links().len(), cancel, |number| bed.join(number, shapes(number), setup.seed))?;
         let mut numbers = vec![0; per_as.len()];
-        for (host, at) in setup.hosts.iter().enumerate() {
-            let address = addresses::host(*at, numbers[*at]);
-            numbers[*at] += 1;
-            let host = attach(&bed.ases[*at], named("host", host)?, address, *at, topology, setup.routing)?;
-            bed.hosts.push(host);
-            check(cancel)?;
-        }
+        let mut own_number = |at: usize| {
+            numbers[at] += 1;
+            numbers[at] - 1
+        };
+        let places: Vec<Ipv4Addr> = setup.hosts.iter().map(|at| addresses::host(*at, own_number(*at))).collect();
+        bed.hosts = at_once(places.len(), cancel, |host| {
+            let (at, namespace) = (setup.hosts[host], named("host", host)?);
+            attach(&bed.ases[at], namespace, places[host], at, topology, setup.routing)
+        })?;
         bed.route(lease, setup, cancel)?;
         Ok(bed)
     }
 
     /// Puts the wire of a link between its ASes.
-    fn join(&mut self, number: usize, shapes: [LinkShape; 2], seed: u64) -> Result<(), BedError> {
+    fn join(&self, number: usize, shapes: [LinkShape; 2], seed: u64) -> Result<Wire, BedError> {
         let (device, ends) = (device(number), self.ends[number]);
         let shapes = shapes.map(on_the_wire);
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(number as u64);
-        self.wires.push(Wire::new(ends.map(|at| &self.ases[at]), &device, shapes, seed)?);
+        let wire = Wire::new(ends.map(|at| &self.ases[at]), &device, shapes, seed)?;
         for (end, at) in ends.into_iter().enumerate() {
             let (address, mtu) = (addresses::link(number, end), shapes[end].mtu);
             self.ases[at].ip_batch(&format!(
                 "addr add {address}/30 dev {device}\nlink set {device} mtu {mtu} txqueuelen 1000 up\n"
             ))?;
         }
-        Ok(())
+        Ok(wire)
     }
 
     fn route(&mut self, lease: &Lease, setup: &Setup<'_>, cancel: &AtomicBool) -> Result<(), BedError> {
@@ -204,7 +206,8 @@ impl Bed {
                 let mut wanted = setup.hosts.to_vec();
                 wanted.sort_unstable();
                 wanted.dedup();
-                bgp::converge(&self.ases, &wanted, setup.logs, cancel)?;
+                let expected = bgp::Expected::new(topology, multipath);
+                bgp::converge(&self.ases, (&expected, &wanted), setup.logs, cancel)?;
             }
             Routing::Scion => {
                 let folder = lease.folder(setup.slot)?;
@@ -319,6 +322,46 @@ impl Bed {
         self.programs.iter_mut().for_each(Program::interrupt);
         (self.programs.iter_mut().map(|program| program.end().cpu).sum(), wires)
     }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        // In this order: who speaks, the wires, the namespaces.
+        self.programs.clear();
+        self.wires.clear();
+        let hosts = self.hosts.drain(..).map(|host| host.namespace);
+        Namespace::remove(hosts.chain(self.ases.drain(..)).collect());
+    }
+}
+
+/// Makes so many parts of a network, several at once: each has to wait for the kernel and for processes of `ip`. The first error counts.
+fn at_once<T: Send>(
+    count: usize,
+    cancel: &AtomicBool,
+    make: impl Fn(usize) -> Result<T, BedError> + Sync,
+) -> Result<Vec<T>, BedError> {
+    let (next, make) = (AtomicUsize::new(0), &make);
+    let work = || {
+        let mut made = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return Ok(made);
+            }
+            check(cancel)?;
+            made.push((number, make(number)?));
+        }
+    };
+    let made = thread::scope(|scope| {
+        let makers: Vec<_> = (0..MAKERS.min(count)).map(|_| scope.spawn(work)).collect();
+        let joined = makers.into_iter().map(|maker| maker.join());
+        joined
+            .map(|made| made.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<Result<Vec<_>, BedError>>()
+    })?;
+    let mut made: Vec<(usize, T)> = made.into_iter().flatten().collect();
+    made.sort_unstable_by_key(|(number, _)| *number);
+    Ok(made.into_iter().map(|(_, part)| part).collect())
 }
 
 /// The network of an AS, by its place in the topology, as routes name it.
