@@ -65,7 +65,7 @@ pub(crate) fn begin(
     content.secure = audience.map(|audience| SecureContent::new(audience, named_by_link));
     let content = Handle::new(content);
     let mut state = content.borrow_mut();
-    hub.insert(id, &state.link.params, state.audience(), content.recipient());
+    hub.directory().insert(id, &state.link.params, state.audience(), content.recipient());
     if state.live.is_some() {
         state.peers.set_live();
     }

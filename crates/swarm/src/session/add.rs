@@ -145,7 +145,7 @@ impl Contents {
         ours: (Option<Box<Hashed>>, Option<LiveShare>),
         options: AddOptions,
     ) -> Result<ContentId, AddError> {
-        if let Some(there) = self.hub.of_swarm(link.params.swarm_id()) {
+        if let Some(there) = self.hub.directory().of_swarm(link.params.swarm_id()) {
             let name = link.name.clone().unwrap_or_else(|| "this content".to_owned());
             let is_leaving = self.get(there).is_some_and(|content| content.lifecycle() == Lifecycle::Leaving);
             return Err(if is_leaving { AddError::Leaving(name) } else { AddError::Duplicate(name) });

@@ -304,7 +304,7 @@ impl Contents {
     /// A content is gone.
     pub(super) fn forget(&self, id: ContentId) {
         self.all.borrow_mut().remove(&id);
-        self.hub.remove(id);
+        self.hub.directory().remove(id);
         self.torrents.borrow_mut().remove(&id);
         for hash in self.hashes.borrow_mut().remove(&id).into_iter().flatten() {
             self.by_hash.borrow_mut().remove(&hash);

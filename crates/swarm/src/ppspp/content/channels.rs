@@ -46,12 +46,12 @@ impl Content {
         let mut gone = Vec::new();
         for (channel, way, is_open) in self.core.take_channel_changes() {
             if !is_open {
-                self.hub.leave_channel(channel, self.id);
+                self.hub.directory().leave_channel(channel, self.id);
                 gone.push(way);
                 continue;
             }
             self.hub.hold(&way);
-            if !self.hub.take_channel(channel, self.id) {
+            if !self.hub.directory().take_channel(channel, self.id) {
                 // One in four thousand million: the peer tries again, or we do.
                 self.core.drop_channel(channel);
             }

@@ -169,7 +169,7 @@ enum Stalled {
 
 impl Drop for Content {
     fn drop(&mut self) {
-        self.hub.remove(self.id);
+        self.hub.directory().remove(self.id);
         self.resources.down.remove_content(self.id.0);
         self.resources.up.remove_content(self.id.0);
     }

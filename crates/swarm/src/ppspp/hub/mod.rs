@@ -3,38 +3,35 @@
 //! Whose a datagram is, its channel's number says, which we chose; one that opens a channel names its swarm. What is neither is
 //! nothing, and nothing is remembered of it.
 
+mod directory;
 mod secure;
 
-pub(crate) use secure::keep_secure_time;
+pub(crate) use directory::Recipient;
 
-use std::cell::{Cell, Ref, RefCell, RefMut};
-use std::collections::HashMap;
+use std::cell::{Ref, RefCell, RefMut};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::ip_filter::IpFilter;
 use anabranch_paths::ScionAddr;
-use anabranch_ppspp::wire::{ChannelId, Opening, SwarmParams, split_channel};
-use anabranch_transport::NodeId;
 use anabranch_transport::datagram::{Packet, PathKey, Receiver, Socket};
-use anabranch_transport::secure::is_quic;
+use anabranch_transport::secure::{SecureClose, is_quic};
+use anabranch_transport::{Identity, NodeId};
 use tokio::io::unix::AsyncFd;
 
-use super::audience::Audience;
 use super::path_table::{PathAddress, PathTable, TooLong};
 use crate::events::ContentId;
 use crate::net::scion::ScionNet;
 use crate::net::uplinks::Uplinks;
+use directory::Directory;
 use secure::Secure;
 
 /// Batches that one socket may take in before other tasks have their turn.
 const BATCHES_A_TURN: usize = 4;
-/// Longest chunk of others' live sources that is received.
-const CHUNK_LEN_MAX: usize = 8192;
 /// What a datagram has beside its chunk: a handshake with the longest identifier, or digests of every layer.
 const BESIDE_CHUNK_LEN: usize = 2600;
 /// Pause after an error of the socket, so that one that persists does not spin.
@@ -49,50 +46,24 @@ pub struct Ports {
     pub scion: Option<u16>,
 }
 
-/// A content, as the sockets know it.
-pub(crate) trait Recipient {
-    /// Datagrams came, each by its way.
-    fn received(&mut self, datagrams: &[(PathAddress, &[u8])], now: Instant);
-
-    /// Whether it waits for whoever is at the end of the way to prove a key.
-    fn is_calling(&self, way: &PathAddress) -> bool;
-
-    /// Whoever is at the end of the way proved its key.
-    fn secured(&mut self, way: &PathAddress, key: NodeId, now: Instant);
-
-    /// The connection over the way ended, or did not come about.
-    fn unsecured(&mut self, way: &PathAddress, reason: &str, is_final: bool, now: Instant);
-}
-
 /// The sockets, and who is reached through them.
 #[derive(Default)]
 pub(crate) struct Hub {
-    paths: RefCell<PathTable>,
+    directory: Directory,
     /// Those that the sockets are to have.
     wanted: RefCell<Ports>,
-    by_channel: RefCell<HashMap<ChannelId, ContentId>>,
-    by_swarm: RefCell<HashMap<Box<[u8]>, ContentId>>,
-    contents: RefCell<HashMap<ContentId, Entry>>,
-    /// Longest chunk of all contents that there were.
-    chunk_len: Cell<usize>,
     secure: Secure,
-}
-
-/// A content, and with whom it deals where it is secure.
-struct Entry {
-    content: Weak<RefCell<dyn Recipient>>,
-    audience: Option<Rc<Audience>>,
 }
 
 impl Hub {
     /// Where it listens over plain IP.
     pub(crate) fn listening(&self) -> Vec<SocketAddr> {
-        self.paths.borrow().sockets().iter().filter_map(|socket| socket.local().as_ip()).collect()
+        self.paths().sockets().iter().filter_map(|socket| socket.local().as_ip()).collect()
     }
 
     /// Where it listens in the SCION network.
     pub(crate) fn listening_scion(&self) -> Option<ScionAddr> {
-        self.paths.borrow().sockets().iter().find_map(Socket::local_scion)
+        self.paths().sockets().iter().find_map(Socket::local_scion)
     }
 
     /// The sockets are opened at these ports, where they are free.
@@ -115,7 +86,7 @@ impl Hub {
         scion: Option<&ScionNet>,
         uplinks: Option<Rc<Uplinks>>,
     ) -> io::Result<Vec<Socket>> {
-        if !self.paths.borrow().sockets().is_empty() {
+        if !self.paths().sockets().is_empty() {
             return Ok(Vec::new());
         }
         let wanted = self.wanted.borrow().clone();
@@ -137,106 +108,67 @@ impl Hub {
             socket.set_routers(routers);
             sockets.push(socket);
         }
-        self.paths.borrow_mut().open(&sockets, scion.map_or(0, ScionNet::mtu), uplinks);
+        self.paths_mut().open(&sockets, scion.map_or(0, ScionNet::mtu), uplinks);
         Ok(sockets)
+    }
+
+    /// Who is reached.
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
     }
 
     /// The ways from here.
     pub(super) fn paths(&self) -> Ref<'_, PathTable> {
-        self.paths.borrow()
+        self.directory.paths()
     }
 
     /// The same, to change them.
     pub(super) fn paths_mut(&self) -> RefMut<'_, PathTable> {
-        self.paths.borrow_mut()
+        self.directory.paths_mut()
     }
 
-    /// A content comes, of the swarm that `params` are of; where it is secure, with whom it deals. `false` where its swarm is there already.
-    pub(crate) fn insert(
-        &self,
-        id: ContentId,
-        params: &SwarmParams,
-        audience: Option<Rc<Audience>>,
-        content: Weak<RefCell<dyn Recipient>>,
-    ) -> bool {
-        let swarm_id: Box<[u8]> = params.swarm_id().into();
-        if self.by_swarm.borrow().contains_key(&swarm_id) {
-            return false;
+    /// Secure contents come, whose peers know us as `identity`. Answers whether they are the first.
+    pub(crate) fn open_secure(&self, identity: &Identity, chunk_len: Option<u32>) -> io::Result<bool> {
+        self.secure.open(identity, chunk_len)
+    }
+
+    /// See [`Secure::call`].
+    pub(crate) fn call(&self, way: &PathAddress, now: Instant) -> bool {
+        self.secure.call(&self.directory, way, now)
+    }
+
+    /// The key that was proven over the way, and admitted.
+    pub(crate) fn key_of(&self, way: &PathAddress) -> Option<NodeId> {
+        self.secure.key_of(way)
+    }
+
+    /// Whoever is there is not who was called.
+    pub(crate) fn hang_up(&self, way: &PathAddress, why: SecureClose, now: Instant) {
+        self.secure.hang_up(&self.directory, way, why, now);
+    }
+
+    /// A channel is over this way.
+    pub(crate) fn hold(&self, way: &PathAddress) {
+        self.paths_mut().hold(way);
+        if way.is_secure() {
+            self.secure.hold(way);
         }
-        let chunk_len = params.chunk_len().map_or(CHUNK_LEN_MAX, |len| len as usize);
-        self.chunk_len.set(self.chunk_len.get().max(chunk_len));
-        self.by_swarm.borrow_mut().insert(swarm_id, id);
-        self.contents.borrow_mut().insert(id, Entry { content, audience });
-        true
     }
 
-    /// The content of a swarm.
-    pub(crate) fn of_swarm(&self, swarm_id: &[u8]) -> Option<ContentId> {
-        self.by_swarm.borrow().get(swarm_id).copied()
-    }
-
-    /// A content is gone, and its channels with it.
-    pub(crate) fn remove(&self, id: ContentId) {
-        self.by_swarm.borrow_mut().retain(|_, of| *of != id);
-        self.by_channel.borrow_mut().retain(|_, of| *of != id);
-        self.contents.borrow_mut().remove(&id);
-    }
-
-    /// A content has a channel of this number. `false` where another has one.
-    pub(crate) fn take_channel(&self, channel: ChannelId, id: ContentId) -> bool {
-        *self.by_channel.borrow_mut().entry(channel).or_insert(id) == id
-    }
-
-    /// A content has this channel no more.
-    pub(crate) fn leave_channel(&self, channel: ChannelId, id: ContentId) {
-        let mut channels = self.by_channel.borrow_mut();
-        if channels.get(&channel) == Some(&id) {
-            channels.remove(&channel);
+    /// A channel that was over this way is gone, and with the last one its connection.
+    pub(crate) fn let_go(&self, way: &PathAddress) {
+        if way.is_secure() {
+            self.secure.let_go(&self.directory, way);
         }
+        self.paths_mut().let_go(way);
     }
 
     /// See [`PathTable::send`].
     pub(crate) fn send(&self, way: &PathAddress, packets: &[Packet<'_>]) -> Result<usize, TooLong> {
         if way.is_secure() {
-            return self.send_secure(way, packets);
+            return self.secure.send(&self.directory, way, packets);
         }
-        self.paths.borrow_mut().send(way, packets)
-    }
-
-    fn content(&self, id: ContentId) -> Option<Rc<RefCell<dyn Recipient>>> {
-        self.contents.borrow().get(&id)?.content.upgrade()
-    }
-
-    /// All contents that are secure.
-    fn contents(&self) -> Vec<Rc<RefCell<dyn Recipient>>> {
-        let contents = self.contents.borrow();
-        let secure = contents.values().filter(|entry| entry.audience.is_some());
-        secure.filter_map(|entry| entry.content.upgrade()).collect()
-    }
-
-    /// Whether any content deals with whoever has this key.
-    fn admits(&self, key: &NodeId) -> bool {
-        let contents = self.contents.borrow();
-        contents.values().filter_map(|entry| entry.audience.as_ref()).any(|audience| audience.admits(key))
-    }
-
-    /// Whose datagram this is, which is from whoever has the `key` if it was inside QUIC.
-    fn whose(&self, datagram: &[u8], key: Option<&NodeId>) -> Option<ContentId> {
-        let (channel, messages) = split_channel(datagram)?;
-        let id = match channel {
-            0 => {
-                let opening = Opening::parse(messages).ok()?;
-                self.of_swarm(opening.handshake.swarm_id.as_deref()?)?
-            }
-            channel => self.by_channel.borrow().get(&channel).copied()?,
-        };
-        let contents = self.contents.borrow();
-        let is_its_own = match (&contents.get(&id)?.audience, key) {
-            (None, None) => true,
-            (Some(audience), Some(key)) => audience.admits(key),
-            (None, Some(_)) | (Some(_), None) => false,
-        };
-        is_its_own.then_some(id)
+        self.paths_mut().send(way, packets)
     }
 }
 
@@ -246,6 +178,11 @@ fn bind_scion(local: ScionAddr, ports: RangeInclusive<u16>, wanted: Option<u16>)
     let mut first = wanted.into_iter().chain(local.host.port().checked_add(1)).filter(|port| ports.contains(port));
     let beside = first.find_map(|port| Socket::bind_scion(at(port), ports.clone()).ok());
     beside.map_or_else(|| Socket::bind_scion(at(0), ports).map_err(io::Error::other), Ok)
+}
+
+/// Looks after the time of QUIC's connections until the session ends.
+pub(crate) async fn keep_secure_time(hub: Rc<Hub>) {
+    hub.secure.keep_time(&hub.directory).await;
 }
 
 /// Receives from the socket `at` its place until the session ends.
@@ -278,14 +215,14 @@ pub(crate) async fn serve(hub: Rc<Hub>, at: usize, socket: Socket, filter: Arc<I
 fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, filter: &IpFilter) -> io::Result<()> {
     let batch = receiver.recv_lying()?;
     let now = Instant::now();
-    let is_secure = hub.is_secure();
+    let is_secure = hub.secure.is_open();
     let mut met: Vec<PathAddress> = Vec::new();
     let mut of_content: Option<OfContent<'_>> = None;
     let mut before: Option<(Came, PathAddress)> = None;
     for received in batch {
         let datagram = batch.payload(received);
         // No content has a datagram for it.
-        if datagram.len() > hub.chunk_len.get() + BESIDE_CHUNK_LEN {
+        if datagram.len() > hub.directory.chunk_len() + BESIDE_CHUNK_LEN {
             continue;
         }
         let channel = datagram.first_chunk().copied();
@@ -297,7 +234,7 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, filter: &IpFilter) -> 
             continue;
         }
         let inside = is_secure && is_quic(datagram);
-        let id = if inside { None } else { hub.whose(datagram, None) };
+        let id = if inside { None } else { hub.directory.whose(datagram, None) };
         if id.is_none() && !inside {
             continue;
         }
@@ -310,7 +247,7 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, filter: &IpFilter) -> 
             continue;
         }
         let Some(id) = id else {
-            hub.received_secure(&way, datagram, now);
+            hub.secure.received(&way, datagram, now);
             continue;
         };
         // What opens a channel is looked at by itself: it may be of another swarm than the one before.
@@ -325,7 +262,7 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, filter: &IpFilter) -> 
     }
     deliver(hub, of_content, now);
     if is_secure {
-        hub.pump_secure(now);
+        hub.secure.pump(&hub.directory, now);
     }
     let mut paths = hub.paths_mut();
     // Who came of nothing is forgotten.
@@ -350,7 +287,7 @@ type OfContent<'a> = (ContentId, Vec<(PathAddress, &'a [u8])>);
 
 fn deliver(hub: &Hub, datagrams: Option<OfContent<'_>>, now: Instant) {
     let Some((id, datagrams)) = datagrams else { return };
-    if let Some(content) = hub.content(id) {
+    if let Some(content) = hub.directory.content(id) {
         content.borrow_mut().received(&datagrams, now);
     }
 }

@@ -18,7 +18,7 @@ use anabranch_transport::{Identity, NodeId};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::{Hub, Recipient};
+use super::directory::{Directory, Recipient};
 use crate::events::ContentId;
 use crate::ppspp::path_table::{PathAddress, TooLong};
 
@@ -52,30 +52,30 @@ struct State {
     unused: HashMap<u32, Instant>,
 }
 
-/// Looks after the connections' time until the session ends.
-pub(crate) async fn keep_secure_time(hub: Rc<Hub>) {
-    loop {
-        let due = hub.secure.due.get();
-        let pause = async {
-            match due {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => std::future::pending().await,
+impl Secure {
+    /// Looks after the connections' time until the session ends.
+    pub(super) async fn keep_time(&self, directory: &Directory) {
+        loop {
+            let due = self.due.get();
+            let pause = async {
+                match due {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = pause => {}
+                () = self.wake.notified() => {}
             }
-        };
-        tokio::select! {
-            () = pause => {}
-            () = hub.secure.wake.notified() => {}
+            self.poll(directory, Instant::now());
         }
-        hub.keep_time(Instant::now());
     }
-}
 
-impl Hub {
     /// Secure contents come, whose peers know us as `identity`. Answers whether they are the first.
-    pub(crate) fn open_secure(&self, identity: &Identity, chunk_len: Option<u32>) -> io::Result<bool> {
+    pub(super) fn open(&self, identity: &Identity, chunk_len: Option<u32>) -> io::Result<bool> {
         let chunk_len = chunk_len.map_or(0, |len| len as usize);
-        self.secure.chunk_len.set(self.secure.chunk_len.get().max(chunk_len));
-        let mut state = self.secure.state.borrow_mut();
+        self.chunk_len.set(self.chunk_len.get().max(chunk_len));
+        let mut state = self.state.borrow_mut();
         if state.is_some() {
             return Ok(false);
         }
@@ -86,13 +86,13 @@ impl Hub {
     }
 
     /// Whether any packet may be QUIC's.
-    pub(super) fn is_secure(&self) -> bool {
-        self.secure.state.borrow().is_some()
+    pub(super) fn is_open(&self) -> bool {
+        self.state.borrow().is_some()
     }
 
     /// Calls whoever is at the end of the way. The content is told what becomes of it; `false`: there is no place for it.
-    pub(crate) fn call(&self, way: &PathAddress, now: Instant) -> bool {
-        let called = self.with_secure(|state| {
+    pub(super) fn call(&self, directory: &Directory, way: &PathAddress, now: Instant) -> bool {
+        let called = self.with(|state| {
             let is_under_way = state.calling.contains(&way.number());
             let called = is_under_way || state.datagrams.call(now, way.number(), self.packet_lens(way));
             if called {
@@ -100,65 +100,64 @@ impl Hub {
             }
             called
         });
-        self.flush(now);
+        self.flush(directory, now);
         called.unwrap_or(false)
     }
 
     /// The key that was proven over the way, and admitted.
-    pub(crate) fn key_of(&self, way: &PathAddress) -> Option<NodeId> {
-        self.with_secure(|state| state.datagrams.key_of(way.number())).flatten()
+    pub(super) fn key_of(&self, way: &PathAddress) -> Option<NodeId> {
+        self.with(|state| state.datagrams.key_of(way.number())).flatten()
     }
 
     /// Whoever is there is not who was called.
-    pub(crate) fn hang_up(&self, way: &PathAddress, why: SecureClose, now: Instant) {
-        self.with_secure(|state| {
+    pub(super) fn hang_up(&self, directory: &Directory, way: &PathAddress, why: SecureClose, now: Instant) {
+        self.with(|state| {
             if !state.channels.contains_key(&way.number()) {
                 state.datagrams.close_way(now, way.number(), why);
             }
         });
-        self.flush(now);
+        self.flush(directory, now);
     }
 
     /// A channel is over this way.
-    pub(crate) fn hold(&self, way: &PathAddress) {
-        self.paths_mut().hold(way);
-        if way.is_secure() {
-            self.with_secure(|state| {
-                *state.channels.entry(way.number()).or_default() += 1;
-                state.unused.remove(&way.number());
-            });
-        }
+    pub(super) fn hold(&self, way: &PathAddress) {
+        self.with(|state| {
+            *state.channels.entry(way.number()).or_default() += 1;
+            state.unused.remove(&way.number());
+        });
     }
 
     /// A channel that was over this way is gone, and with the last one its connection.
-    pub(crate) fn let_go(&self, way: &PathAddress) {
-        if way.is_secure() {
-            let now = Instant::now();
-            self.with_secure(|state| {
-                let Some(count) = state.channels.get_mut(&way.number()) else { return };
-                *count -= 1;
-                if *count == 0 {
-                    state.channels.remove(&way.number());
-                    if !state.calling.contains(&way.number()) {
-                        state.datagrams.close_way(now, way.number(), SecureClose::Done);
-                    }
+    pub(super) fn let_go(&self, directory: &Directory, way: &PathAddress) {
+        let now = Instant::now();
+        self.with(|state| {
+            let Some(count) = state.channels.get_mut(&way.number()) else { return };
+            *count -= 1;
+            if *count == 0 {
+                state.channels.remove(&way.number());
+                if !state.calling.contains(&way.number()) {
+                    state.datagrams.close_way(now, way.number(), SecureClose::Done);
                 }
-            });
-            self.flush(now);
-        }
-        self.paths_mut().let_go(way);
+            }
+        });
+        self.flush(directory, now);
     }
 
-    /// Sends datagrams inside QUIC; see [`Hub::send`].
-    pub(super) fn send_secure(&self, way: &PathAddress, packets: &[Packet<'_>]) -> Result<usize, TooLong> {
+    /// Sends datagrams inside QUIC; see [`PathTable::send`].
+    pub(super) fn send(
+        &self,
+        directory: &Directory,
+        way: &PathAddress,
+        packets: &[Packet<'_>],
+    ) -> Result<usize, TooLong> {
         let now = Instant::now();
         // What waits for the socket goes first.
-        if !self.flush(now) {
+        if !self.flush(directory, now) {
             return Ok(0);
         }
         let parts = packets.iter().map(|packet| [packet.head, packet.body]);
-        let sent = self.with_secure(|state| state.datagrams.send(now, way.number(), parts)).unwrap_or(Ok(()));
-        self.flush(now);
+        let sent = self.with(|state| state.datagrams.send(now, way.number(), parts)).unwrap_or(Ok(()));
+        self.flush(directory, now);
         match sent {
             Ok(()) => Ok(packets.len()),
             Err((0, _)) => Err(TooLong),
@@ -167,60 +166,62 @@ impl Hub {
     }
 
     /// A packet of QUIC's came by the way, as it seems.
-    pub(super) fn received_secure(&self, way: &PathAddress, packet: &[u8], now: Instant) {
+    pub(super) fn received(&self, way: &PathAddress, packet: &[u8], now: Instant) {
         let lens = self.packet_lens(&way.secured());
-        self.with_secure(|state| state.datagrams.handle(now, way.number(), Host::of(&way.remote), lens, packet));
+        self.with(|state| state.datagrams.handle(now, way.number(), Host::of(&way.remote), lens, packet));
     }
 
     /// Hands on what came of it.
-    pub(super) fn pump_secure(&self, now: Instant) {
+    pub(super) fn pump(&self, directory: &Directory, now: Instant) {
         loop {
             let events: Option<Vec<SecureEvent>> =
-                self.with_secure(|state| std::iter::from_fn(|| state.datagrams.event()).collect());
+                self.with(|state| std::iter::from_fn(|| state.datagrams.event()).collect());
             let Some(events) = events.filter(|events| !events.is_empty()) else { break };
             let mut of_content: Option<OfContent> = None;
             for event in events {
                 if let SecureEvent::Datagram { way, key, datagram } = event {
-                    let way = self.paths().way(way).map(|way| way.secured());
-                    let (Some(way), Some(id)) = (way, self.whose(&datagram, Some(&key))) else { continue };
+                    let way = directory.paths().way(way).map(|way| way.secured());
+                    let (Some(way), Some(id)) = (way, directory.whose(&datagram, Some(&key))) else { continue };
                     match &mut of_content {
                         Some((of, datagrams)) if *of == id => datagrams.push((way, datagram)),
                         other => {
                             let before = other.replace((id, vec![(way, datagram)]));
-                            self.deliver_secure(before, now);
+                            Self::deliver(directory, before, now);
                         }
                     }
                     continue;
                 }
-                self.deliver_secure(of_content.take(), now);
+                Self::deliver(directory, of_content.take(), now);
                 match event {
-                    SecureEvent::Opened { conn, way, key } => self.opened(conn, way, key, now),
-                    SecureEvent::Closed { way, reason, is_final } => self.closed(way, (&reason, is_final), now),
+                    SecureEvent::Opened { conn, way, key } => self.opened(directory, conn, way, key, now),
+                    SecureEvent::Closed { way, reason, is_final } => {
+                        self.closed(directory, way, (&reason, is_final), now)
+                    }
                     SecureEvent::Datagram { .. } => {}
                 }
             }
-            self.deliver_secure(of_content, now);
+            Self::deliver(directory, of_content, now);
         }
-        self.flush(now);
+        self.flush(directory, now);
     }
 
-    fn deliver_secure(&self, datagrams: Option<OfContent>, now: Instant) {
+    fn deliver(directory: &Directory, datagrams: Option<OfContent>, now: Instant) {
         let Some((id, datagrams)) = datagrams else { return };
         let datagrams: Vec<(PathAddress, &[u8])> =
             datagrams.iter().map(|(way, datagram)| (*way, datagram.as_ref())).collect();
-        if let Some(content) = self.content(id) {
+        if let Some(content) = directory.content(id) {
             content.borrow_mut().received(&datagrams, now);
         }
     }
 
     /// Somebody proved a key: whom we called, or who calls.
-    fn opened(&self, conn: SecureConn, number: u32, key: NodeId, now: Instant) {
-        let way = self.paths().way(number).map(|way| way.secured());
+    fn opened(&self, directory: &Directory, conn: SecureConn, number: u32, key: NodeId, now: Instant) {
+        let way = directory.paths().way(number).map(|way| way.secured());
         let wanting: Vec<Rc<RefCell<dyn Recipient>>> = way.map_or(Vec::new(), |way| {
-            self.contents().into_iter().filter(|content| content.borrow().is_calling(&way)).collect()
+            directory.contents().into_iter().filter(|content| content.borrow().is_calling(&way)).collect()
         });
-        let is_admitted = !wanting.is_empty() || self.admits(&key);
-        self.with_secure(|state| {
+        let is_admitted = !wanting.is_empty() || directory.admits(&key);
+        self.with(|state| {
             if !is_admitted {
                 return state.datagrams.close(now, conn, SecureClose::KeyNotAllowed);
             }
@@ -236,19 +237,19 @@ impl Hub {
     }
 
     /// A connection ended, or did not come about.
-    fn closed(&self, number: u32, (reason, is_final): (&str, bool), now: Instant) {
-        let is_open = self.with_secure(|state| {
+    fn closed(&self, directory: &Directory, number: u32, (reason, is_final): (&str, bool), now: Instant) {
+        let is_open = self.with(|state| {
             state.calling.remove(&number);
             state.datagrams.key_of(number).is_some()
         });
-        let way = self.paths().way(number).map(|way| way.secured());
+        let way = directory.paths().way(number).map(|way| way.secured());
         if let (Some(false), Some(way)) = (is_open, way) {
-            self.contents().iter().for_each(|content| content.borrow_mut().unsecured(&way, reason, is_final, now));
+            directory.contents().iter().for_each(|content| content.borrow_mut().unsecured(&way, reason, is_final, now));
         }
     }
 
-    fn keep_time(&self, now: Instant) {
-        self.with_secure(|state| {
+    fn poll(&self, directory: &Directory, now: Instant) {
+        self.with(|state| {
             state.datagrams.poll(now);
             let is_late = |since: &Instant| now.saturating_duration_since(*since) >= UNUSED_MAX;
             let late: Vec<u32> = state.unused.iter().filter(|(_, since)| is_late(since)).map(|(way, _)| *way).collect();
@@ -257,14 +258,14 @@ impl Hub {
                 state.datagrams.close_way(now, way, SecureClose::Done);
             }
         });
-        self.pump_secure(now);
+        self.pump(directory, now);
     }
 
     /// How long the packets over a way are, and the longest datagram.
     fn packet_lens(&self, way: &PathAddress) -> (u16, u16) {
         let len = way.datagram_len();
         // Digests go beside a chunk as far as a frame takes them; a chunk that is longer by itself has some beside it all the same.
-        let longest = match self.secure.chunk_len.get() + CHUNK_HEAD_LEN {
+        let longest = match self.chunk_len.get() + CHUNK_HEAD_LEN {
             chunk if chunk <= len => len,
             chunk => chunk + BESIDE_LONG_CHUNK,
         };
@@ -272,16 +273,16 @@ impl Hub {
         (short(len + SECURE_OVERHEAD), short(longest))
     }
 
-    fn with_secure<T>(&self, with: impl FnOnce(&mut State) -> T) -> Option<T> {
-        self.secure.state.borrow_mut().as_mut().map(with)
+    fn with<T>(&self, with: impl FnOnce(&mut State) -> T) -> Option<T> {
+        self.state.borrow_mut().as_mut().map(with)
     }
 
     /// Sends what QUIC wants to be sent; answers whether all of it left.
-    fn flush(&self, now: Instant) -> bool {
-        let mut state = self.secure.state.borrow_mut();
+    fn flush(&self, directory: &Directory, now: Instant) -> bool {
+        let mut state = self.state.borrow_mut();
         let Some(state) = state.as_mut() else { return true };
         let (taken, left): (Vec<_>, Vec<_>) = state.datagrams.take_held().into_iter().partition(|(_, held)| *held);
-        let mut paths = self.paths_mut();
+        let mut paths = directory.paths_mut();
         taken.iter().for_each(|(way, _)| paths.hold_number(*way));
         let mut is_full = false;
         while let Some(packets) = state.datagrams.packets() {
@@ -303,9 +304,9 @@ impl Hub {
         let unused = state.unused.values().min().map(|since| *since + UNUSED_MAX);
         let full = is_full.then(|| now + FULL_PAUSE);
         let due = [state.datagrams.deadline(), unused, full].into_iter().flatten().min();
-        let before = self.secure.due.replace(due);
+        let before = self.due.replace(due);
         if due.is_some_and(|due| before.is_none_or(|before| due < before)) {
-            self.secure.wake.notify_one();
+            self.wake.notify_one();
         }
         !is_full
     }
