@@ -109,6 +109,11 @@ impl Requests {
         self.ranges.iter().copied()
     }
 
+    /// The one at this place of that order.
+    pub(crate) fn get(&self, at: usize) -> Option<BlockRange> {
+        self.ranges.get(at).copied()
+    }
+
     /// Where `range` stands among them.
     pub(crate) fn position(&self, range: BlockRange) -> Option<usize> {
         self.ranges.iter().position(|other| *other == range)

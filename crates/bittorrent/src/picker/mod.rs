@@ -304,6 +304,22 @@ impl Picker {
         }
     }
 
+    /// When `piece` is needed.
+    pub fn deadline(&self, piece: u32) -> Option<Instant> {
+        self.deadline_of.get(&piece).copied()
+    }
+
+    /// The piece that is needed first, and when, where it is late and some of it was asked of nobody.
+    pub fn first_late(&self, now: Instant) -> Option<(Instant, u32)> {
+        let first = self.deadlines.first().copied().filter(|(due, _)| *due <= now)?;
+        let is_free = match self.pieces.state(first.1) {
+            Some(State::Idle) => true,
+            Some(State::Open) => self.pieces.open_at(first.1).is_some_and(|at| self.open[at].free > 0),
+            _ => false,
+        };
+        is_free.then_some(first)
+    }
+
     /// Whether `piece` can be verified: in v2 its hash has to come first (BEP 52). Pieces are fetchable at first.
     pub fn set_fetchable(&mut self, piece: u32, fetchable: bool) {
         if self.geometry.block_count(piece) > 0 {

@@ -161,10 +161,14 @@ impl Torrent {
     }
 
     /// When pieces are needed (streaming): those with a deadline are asked for before all others, the earliest first, and of
-    /// several peers where they are late. `None` takes a deadline back.
+    /// several peers where they are late. `None` takes a deadline back. Where the first of them is late and was asked of nobody yet, it
+    /// does not wait for what was asked for before.
     pub fn set_deadlines(&mut self, deadlines: &[(u32, Option<Instant>)], now: Instant) {
         if let Some(picker) = self.content.as_mut().and_then(|content| content.picker.as_mut()) {
             deadlines.iter().for_each(|(piece, deadline)| picker.set_deadline(*piece, *deadline));
+            if let Some(first) = picker.first_late(now) {
+                self.make_way(first);
+            }
             self.fill_all_requests(now);
         }
     }

@@ -141,6 +141,26 @@ impl Torrent {
         }
     }
 
+    /// Whoever has the piece `first.1`, which is needed at `first.0`, is asked for it before what is needed later, or at no time: requests for
+    /// that are taken back. Should they be answered all the same, the blocks are still welcome.
+    pub(super) fn make_way(&mut self, first: (Instant, u32)) {
+        let has =
+            |conn: &Conn| conn.is_usable() && !conn.choking_us && conn.bits().is_some_and(|bits| bits.get(first.1));
+        let ids: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| has(conn)).map(|(id, _)| *id).collect();
+        for id in ids {
+            let Some(mut ledger) = self.ledger(id) else { continue };
+            for at in (0..ledger.conn.requests.len()).rev() {
+                let Some(range) = ledger.conn.requests.get(at) else { continue };
+                let Some(picker) = &ledger.picker else { return };
+                let is_later = picker.deadline(range.piece).is_none_or(|due| (due, range.piece) > first);
+                if is_later && !ledger.conn.requests.is_arriving(range) {
+                    ledger.take_back(at, TakenBack::Cancelled);
+                }
+            }
+            self.touch(id);
+        }
+    }
+
     /// Room came free: connections that ran dry for lack of it ask again.
     pub fn fill_starved(&mut self, now: Instant) {
         self.fill_where(now, |conn| conn.requests.bytes() < conn.pipeline.target_bytes() / 2);

@@ -257,6 +257,32 @@ fn a_piece_with_a_deadline_comes_first_until_that_is_taken_back() {
     }
 }
 
+#[test]
+fn what_is_needed_at_once_does_not_wait_for_what_was_asked_for() {
+    let content = Content::v1(64 * 1024, 4 << 20);
+    for is_late in [true, false] {
+        let mut lone = Lone::leecher(&content);
+        let id = lone.join_seed();
+        let asked = lone.requests(id);
+        lone.sent(id);
+        let piece = (0..64).find(|piece| asked.iter().all(|range| range.piece != *piece)).expect("not all of it");
+        let due = if is_late { lone.now } else { lone.now + SECOND };
+        lone.torrent.set_deadlines(&[(piece, Some(due))], lone.now);
+        let told = lone.sent(id);
+        let count = |what: &str| told.iter().filter(|told| told.starts_with(what)).count();
+        assert_eq!(count("Cancel"), if is_late { asked.len() } else { 0 }, "{told:?}");
+        if is_late {
+            let first = told.iter().find(|told| told.starts_with("Request")).expect("it asks");
+            assert!(first.contains(&format!("piece: {piece}")), "{first}");
+            // Nothing changed: nothing is taken back again.
+            lone.torrent.set_deadlines(&[(piece, Some(due))], lone.now);
+            assert!(lone.sent(id).iter().all(|told| !told.starts_with("Cancel")));
+        }
+        // What comes all the same is welcome.
+        asked.iter().for_each(|range| assert!(lone.deliver(id, *range)));
+    }
+}
+
 /// Every choke made all connections look for blocks, and every unchoke gave a pipeline of requests: among 300 that may be
 /// asked while they choke, ten bytes cost thousands of looks.
 #[test]
