@@ -40,6 +40,8 @@ pub struct Choice<'a> {
     pub requested: &'a Binmap,
     /// How many peers have what.
     pub availability: &'a Availability,
+    /// What goes before the picker's order: ranges of chunks, those that are needed first in front.
+    pub needed: &'a [Range<u64>],
     /// Where what is wanted ends: the content's chunks, if they are known.
     pub end: Option<u64>,
     /// Of what is wanted in order: how many chunks others bring sooner than this peer would.
@@ -64,35 +66,41 @@ impl Picker {
         if chunks_max == 0 {
             return None;
         }
-        match *self {
-            Self::Sequential(start) => {
-                in_order(choice, start..end, chunks_max).or_else(|| in_order(choice, 0..start.min(end), chunks_max))
-            }
+        let in_order = |range: Range<u64>| in_order(choice, std::slice::from_ref(&range), chunks_max);
+        let needed = self::in_order(choice, choice.needed, chunks_max);
+        needed.or_else(|| match *self {
+            Self::Sequential(start) => in_order(start..end).or_else(|| in_order(0..start.min(end))),
             Self::RarestFirst(start) => rarest(choice, &[start..end, 0..start.min(end)], chunks_max),
             Self::OnDemand { position, high, middle } => {
                 let high_end = position.saturating_add(high).min(end);
                 let middle_end = high_end.saturating_add(middle).min(end);
-                in_order(choice, position..high_end, chunks_max)
+                in_order(position..high_end)
                     .or_else(|| rarest(choice, std::slice::from_ref(&(high_end..middle_end)), chunks_max))
                     .or_else(|| rarest(choice, &[middle_end..end, 0..position.min(end)], chunks_max))
             }
-            Self::Live(position) => in_order(choice, position..end, chunks_max),
-        }
+            Self::Live(position) => in_order(position..end),
+        })
     }
 }
 
-/// The largest bin from the first chunk that is wanted on, and that is not left to others.
-fn in_order(choice: &Choice<'_>, range: Range<u64>, chunks_max: u64) -> Option<Bin> {
-    let (mut from, mut left) = (range.start, choice.left_to_others);
-    let next = |from, len_max| Binmap::next_match(from, len_max, &[choice.offered], &[choice.have, choice.requested]);
-    for _ in 0..LEFT_RUNS_MAX {
-        if left == 0 {
-            break;
+/// The largest bin from the first chunk of the ranges, one after the other, that is wanted and not left to others.
+fn in_order(choice: &Choice<'_>, ranges: &[Range<u64>], chunks_max: u64) -> Option<Bin> {
+    let (mut left, mut runs_left) = (choice.left_to_others, LEFT_RUNS_MAX);
+    for range in ranges {
+        let mut from = range.start;
+        while from < range.end {
+            let is_left = left > 0 && runs_left > 0;
+            let len_max = if is_left { left } else { chunks_max };
+            let run = Binmap::next_match(from, len_max, &[choice.offered], &[choice.have, choice.requested]);
+            let Some(run) = run.filter(|run| run.start < range.end) else { break };
+            if !is_left {
+                return first_bin(run, range);
+            }
+            from = run.end.min(range.end);
+            (left, runs_left) = (left - (from - run.start), runs_left - 1);
         }
-        let run = next(from, left)?;
-        (from, left) = (run.end, left - (run.end - run.start));
     }
-    first_bin(next(from, chunks_max)?, &range)
+    None
 }
 
 /// The rarest chunks of the parts, which are looked through in this order for each rarity: the lowest `i` with anything in
@@ -136,6 +144,7 @@ mod tests {
             have: &have,
             requested: &requested,
             availability: &availability,
+            needed: &[],
             end: Some(4),
             left_to_others: 0,
         };
@@ -168,6 +177,7 @@ mod tests {
                     have: &have,
                     requested: &requested,
                     availability: &availability,
+                    needed: &[],
                     end: Some(CHUNKS),
                     left_to_others: 0,
                 };
@@ -191,6 +201,36 @@ mod tests {
         assert_eq!(order(&|| Picker::Live(30), 0, 1), [0; 0]);
     }
 
+    #[test]
+    fn what_is_needed_goes_before_the_pickers_order() {
+        let (all, nothing) = (Binmap::full(64), map(&[]));
+        let mut availability = Availability::new(4, Some(64));
+        availability.add(&all);
+        let needed = [40..44, 10..11, 7..9, 62..80];
+        for (left_to_others, first) in [(0, 40), (3, 43), (4, 10), (6, 8), (8, 63), (9, 0)] {
+            let mut have = Binmap::new();
+            let mut picked = Vec::new();
+            loop {
+                let choice = Choice {
+                    offered: &all,
+                    have: &have,
+                    requested: &nothing,
+                    availability: &availability,
+                    needed: &needed,
+                    end: Some(64),
+                    left_to_others,
+                };
+                let Some(bin) = Picker::RarestFirst(0).pick(&choice, 1) else { break };
+                have.insert(bin);
+                picked.push(bin.start());
+            }
+            assert_eq!((picked[0], picked.len()), (first, 64));
+            if left_to_others == 0 {
+                assert_eq!(picked[..11], [40, 41, 42, 43, 10, 7, 8, 62, 63, 0, 1]);
+            }
+        }
+    }
+
     /// Whatever is asked for is offered and missing, and while anything is, something is asked for.
     #[test]
     fn no_picker_asks_for_the_wrong_or_stops_early() {
@@ -209,6 +249,10 @@ mod tests {
                 Picker::RarestFirst(position),
                 Picker::OnDemand { position, high: 20, middle: 50 },
             ][rng.usize(..3)];
+            let needed: Vec<Range<u64>> = (0..rng.usize(..4))
+                .map(|_| (rng.u64(..chunks), rng.u64(..30)))
+                .map(|(start, len)| start..start + len)
+                .collect();
             let mut wanted = offered.clone();
             wanted.subtract(&have);
             wanted.subtract(&requested);
@@ -219,6 +263,7 @@ mod tests {
                     have,
                     requested: requested_now,
                     availability: &availability,
+                    needed: &needed,
                     end: Some(chunks),
                     left_to_others: 0,
                 };

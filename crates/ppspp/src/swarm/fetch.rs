@@ -233,6 +233,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         };
         let room = self.room_chunks.saturating_sub(self.asked_count);
         let request_time = match self.picker {
+            _ if !self.needed.is_empty() => REQUEST_TIME_PLAYED,
             Picker::Live(_) => REQUEST_TIME_LIVE,
             Picker::OnDemand { .. } => REQUEST_TIME_PLAYED,
             Picker::Sequential(_) | Picker::RarestFirst(_) => REQUEST_TIME_MIN,
@@ -265,6 +266,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 have: &self.held,
                 requested: &self.requested,
                 availability: &self.availability,
+                needed: &self.needed,
                 end,
                 left_to_others,
             };

@@ -51,6 +51,7 @@ pub use stats::PeerStats;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Instant;
 
 use crate::avail::Availability;
@@ -163,6 +164,8 @@ pub struct Swarm<P, S = MemoryNodes> {
     requested: Binmap,
     availability: Availability,
     picker: Picker,
+    /// What goes before the picker's order.
+    needed: Vec<Range<u64>>,
     channels: BTreeMap<ChannelId, Channel<P>>,
     by_peer: BTreeMap<P, ChannelId>,
     /// Channels that a peer with a proven one opens anew, until they are proven and take its place.
@@ -221,6 +224,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             requested: Binmap::new(),
             availability,
             picker: Picker::RarestFirst(0),
+            needed: Vec::new(),
             channels: BTreeMap::new(),
             by_peer: BTreeMap::new(),
             successors: BTreeMap::new(),

@@ -13,7 +13,6 @@ use super::fetch::BINS_MAX;
 use super::{PeerAddress, Swarm, Transmit};
 use crate::binmap::Binmap;
 use crate::merkle::NodeStore;
-use crate::picker::Picker;
 use crate::wire::{ChannelId, Message};
 
 /// What is played next: two of the pieces in which it is read.
@@ -50,29 +49,45 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
     }
 
-    /// What is played next and was asked of nobody goes before all that was asked for already, about a second's worth: that is taken
-    /// back from those who have it, and asked for again behind it.
-    pub fn hurry(&mut self, now: Instant) {
-        let Picker::OnDemand { position, high, .. } = self.picker else { return };
+    /// Fetches these ranges of chunks before anything else, one after the other; none where the picker alone decides. What is needed next
+    /// and was asked of nobody goes before all that was asked for already, about a second's worth: what of that is needed later, or not at
+    /// all, is taken back from those who have it, and asked for again behind it.
+    pub fn set_needed(&mut self, needed: Vec<Range<u64>>, now: Instant) {
+        self.needed = needed;
         let front_len = (FRONT_BYTES / self.params.chunk_len().map_or(1, u64::from)).max(1);
-        let front_end = position.saturating_add(high.min(front_len));
         let ids: Vec<ChannelId> = self.channels.keys().copied().collect();
         for id in ids {
             let Some(channel) = self.channels.get(&id).filter(|channel| channel.is_used && !channel.chokes_us) else {
                 continue;
             };
-            let wanted = Binmap::next_match(position, 1, &[&channel.has], &[&self.held, &self.requested]);
-            if wanted.is_none_or(|wanted| wanted.start >= front_end) {
-                continue;
-            }
+            let Some((at, next)) = self.next_needed(channel, front_len) else { continue };
             let mut later = Binmap::new();
             channel.asked.ranges().for_each(|run| later.insert_range(run));
-            later.remove_range(position..position.saturating_add(high));
+            self.needed[..at].iter().for_each(|sooner| later.remove_range(sooner.clone()));
+            later.remove_range(self.needed[at].start..next);
             if !later.is_empty() {
                 self.take_back(now, id, &later);
                 self.ask(now, id);
             }
         }
+    }
+
+    /// The first chunk that is needed, that the peer has and that was asked of nobody, among the first `len_max` that are needed; and in which of
+    /// the ranges it is.
+    fn next_needed(&self, channel: &Channel<P>, len_max: u64) -> Option<(usize, u64)> {
+        let mut left = len_max;
+        for (at, range) in self.needed.iter().enumerate() {
+            let range = range.start..range.end.min(range.start.saturating_add(left));
+            let next = Binmap::next_match(range.start, 1, &[&channel.has], &[&self.held, &self.requested]);
+            if let Some(next) = next.filter(|next| next.start < range.end) {
+                return Some((at, next.start));
+            }
+            left -= range.end - range.start;
+            if left == 0 {
+                break;
+            }
+        }
+        None
     }
 
     /// How soon a chunk comes that is asked for over a channel now; `None` where nothing is, or nothing came yet.
@@ -86,14 +101,15 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
 
     /// Chunks from the first one that is wanted on that are left to faster channels.
     pub(super) fn left_to_others(&self, now: Instant, id: ChannelId) -> u64 {
-        let Some((channel, from)) = self.channels.get(&id).zip(self.picker.in_order_from()) else { return 0 };
-        if self.channels.len() < 2 {
-            return 0;
-        }
-        let first = Binmap::next_match(from, 1, &[&channel.has], &[&self.held, &self.requested]);
+        let Some(channel) = self.channels.get(&id).filter(|_| self.channels.len() > 1) else { return 0 };
+        let in_order = || {
+            let from = self.picker.in_order_from()?;
+            Some(Binmap::next_match(from, 1, &[&channel.has], &[&self.held, &self.requested])?.start)
+        };
+        let first = self.next_needed(channel, u64::MAX).map(|(_, chunk)| chunk).or_else(in_order);
         let Some(first) = first else { return 0 };
         let others = self.channels.keys().filter(|other| **other != id);
-        brought_before(channel.delay(), others.filter_map(|other| self.speed(now, *other, first.start)))
+        brought_before(channel.delay(), others.filter_map(|other| self.speed(now, *other, first)))
     }
 
     /// All that was asked for over a channel is wanted no more there, and asked for over others.

@@ -592,8 +592,8 @@ fn what_is_played_next_goes_before_what_was_asked_for() {
     for (position, at_us) in [(0, 2_000_000), (15_000, 2_500_000), (9_000, 3_000_000)] {
         let now = world.now();
         let node = world.nodes[leecher].as_mut().expect("there");
-        node.swarm.set_picker(picker(position));
-        node.swarm.hurry(now);
+        let played = position..position + 500;
+        node.swarm.set_needed(vec![played], now);
         let asked = node.swarm.asked();
         world.flush(leecher);
         let start_us = world.now_us;
@@ -655,8 +655,8 @@ fn a_reader_stands_still_once_after_a_cut() {
             let front = node.swarm.have().next_clear(position.unwrap_or_default()) / PIECE * PIECE;
             if position < Some(front) {
                 (position, moved_at) = (Some(front), step);
-                node.swarm.set_picker(Picker::OnDemand { position: front, high: AHEAD, middle: AHEAD });
-                node.swarm.hurry(now);
+                let played = front..front + AHEAD;
+                node.swarm.set_needed(vec![played], now);
                 world.flush(leecher);
             }
             let longest = &mut longest[usize::from(moved_at > CUT_AT + cut + AGAIN)];

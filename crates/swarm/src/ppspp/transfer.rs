@@ -114,7 +114,7 @@ impl Transfer for Handle {
     }
 
     fn set_deadline(&self, piece: u32, deadline: Option<Instant>, _: Instant) {
-        self.borrow_mut().set_deadlines(&[(piece, deadline)]);
+        self.borrow_mut().set_deadlines(&[(piece, deadline)], None);
     }
 
     fn pause(&self) {

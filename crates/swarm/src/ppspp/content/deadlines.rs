@@ -1,5 +1,6 @@
 //! What is needed when, and what is asked for first.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use anabranch_ppspp::link::Link;
@@ -10,15 +11,15 @@ use crate::ppspp::describe::chunks_of;
 use crate::store::readers::Deadline;
 
 impl Content {
-    /// When pieces are needed; `None` takes that back. What is needed first is asked for in order, once all of them are as they are to
-    /// be: halfway the next piece has its new deadline, the one behind it its old, earlier one, and seems to be needed first.
-    pub(crate) fn set_deadlines(&mut self, deadlines: &[Deadline]) {
+    /// When pieces are needed; `None` takes that back. `front` is where who moved last is: what has no deadline is fetched from there on.
+    pub(crate) fn set_deadlines(&mut self, deadlines: &[Deadline], front: Option<u32>) {
         for (piece, deadline) in deadlines {
             match deadline {
                 Some(deadline) => _ = self.deadlines.insert(*piece, *deadline),
                 None => _ = self.deadlines.remove(piece),
             }
         }
+        self.played_front = front.unwrap_or(self.played_front);
         self.aim();
     }
 
@@ -33,21 +34,26 @@ impl Content {
         let Some(info) = &self.info else { return };
         let have = &self.have;
         self.deadlines.retain(|piece, _| *piece < have.len() && !have.get(*piece));
-        let first =
-            self.deadlines.iter().min_by_key(|(piece, deadline)| (**deadline, **piece)).map(|(piece, _)| *piece);
-        let picker = match first {
-            Some(first) => {
-                // As far as pieces with deadlines follow each other.
-                let last = (first..have.len()).take_while(|at| have.get(*at) || self.deadlines.contains_key(at)).last();
-                let of = |piece| chunks_of(info, front, piece);
-                let (position, end) = (of(first).start, of(last.unwrap_or(first)).end);
-                Picker::OnDemand { position, high: end - position, middle: end - position }
+        let mut order: Vec<(Instant, u32)> = self.deadlines.iter().map(|(piece, at)| (*at, *piece)).collect();
+        order.sort_unstable();
+        let mut needed: Vec<Range<u64>> = Vec::new();
+        for (_, piece) in order {
+            let chunks = chunks_of(info, front, piece);
+            match needed.last_mut() {
+                Some(before) if before.end == chunks.start => before.end = chunks.end,
+                _ => needed.push(chunks),
             }
-            None if self.options.sequential => Picker::Sequential(0),
-            None => default_picker(&self.link, self.resources.config.seed),
+        }
+        let picker = match needed.is_empty() {
+            false => {
+                let position = chunks_of(info, front, self.played_front).start;
+                Picker::OnDemand { position, high: 0, middle: needed.iter().map(|run| run.end - run.start).sum() }
+            }
+            true if self.options.sequential => Picker::Sequential(0),
+            true => default_picker(&self.link, self.resources.config.seed),
         };
         self.core.set_picker(picker);
-        self.core.hurry(Instant::now());
+        self.core.set_needed(needed, Instant::now());
     }
 }
 

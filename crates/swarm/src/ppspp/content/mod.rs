@@ -137,6 +137,8 @@ pub(crate) struct Content {
     is_socket_full: bool,
     scratch: Vec<u8>,
     deadlines: BTreeMap<u32, Instant>,
+    /// The piece that who moved last was at.
+    played_front: u32,
     me: Weak<RefCell<Self>>,
     tasks: RefCell<JoinSet<()>>,
 }
@@ -229,6 +231,7 @@ impl Content {
             is_socket_full: false,
             scratch: Vec::new(),
             deadlines: BTreeMap::new(),
+            played_front: 0,
             me: Weak::new(),
             tasks: RefCell::default(),
         }

@@ -41,8 +41,9 @@ impl Readable for Content {
         }
     }
 
-    fn need(&mut self, deadlines: &[Deadline], _front: Option<u32>, _now: Instant) {
-        self.set_deadlines(deadlines);
+    fn need(&mut self, deadlines: &[Deadline], front: Option<u32>, now: Instant) {
+        self.set_deadlines(deadlines, front);
+        self.pump(now);
     }
 
     fn unreadable(&mut self, piece: u32, _reason: &str) {
