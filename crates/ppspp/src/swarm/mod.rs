@@ -11,6 +11,8 @@
 //! A live stream is a swarm without an end: [`Swarm::source`] takes in what [`Swarm::push`] is given, and [`Swarm::viewer`] fetches
 //! from near its newest chunk on; both forget what is behind their window.
 
+#[cfg(test)]
+mod addressing_tests;
 mod ahead;
 #[cfg(test)]
 mod ahead_tests;

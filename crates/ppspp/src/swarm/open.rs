@@ -81,6 +81,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         if opening.handshake.channel == 0 {
             return None;
         }
+        // Not every way to name chunks has names for all of a large content's.
+        if self.tree.chunk_count().is_some_and(|chunks| chunks > codec.chunks_max()) {
+            return None;
+        }
         // A channel that is proven does not move because somebody says so: who was restarted at the same address proves another.
         let is_other = |id: &ChannelId| {
             let is_of = |channel: &Channel<P>| channel.proven && channel.remote != opening.handshake.channel;
@@ -91,6 +95,12 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             // Both opened at once, or the answer was lost: the channel that there is serves both.
             known => known,
         };
+        // Where both open at once, each with another way to name chunks, one of them gives way.
+        let is_ours =
+            |id: &ChannelId| self.channels.get(id).is_some_and(|channel| channel.tries > 0 && !channel.proven);
+        if known.is_some_and(is_ours) && codec.addressing.to_u8() > self.params.addressing().to_u8() {
+            return None;
+        }
         let id = match known {
             Some(id) => *id,
             None => {
@@ -110,6 +120,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         // RFC 7574 §3.1: the answer, and as many HAVEs as keep it no longer than what came.
         let mut answer = channel.remote.to_be_bytes().to_vec();
         let handshake = self.params.handshake(opening.dialect, id, false, window);
+        let handshake = Handshake { addressing: Some(codec.addressing), ..handshake };
         Message::Handshake(handshake).encode(&codec, &mut answer).ok()?;
         if answer.len() > received {
             return None;

@@ -89,6 +89,11 @@ impl SwarmParams {
         self.hash
     }
 
+    /// How we name chunks.
+    pub fn addressing(&self) -> Addressing {
+        self.addressing
+    }
+
     /// The source's key, where it signs.
     pub fn key(&self) -> Option<&PublicKey> {
         self.key.as_ref()
@@ -127,7 +132,8 @@ impl SwarmParams {
         }
     }
 
-    /// Our handshake. The one that opens names the swarm (RFC 7574 §7.4); of a live stream, both say what they keep (§7.9).
+    /// Our handshake. The one that opens names the swarm (RFC 7574 §7.4); of a live stream, both say what they keep (§7.9). An answer names
+    /// chunks as the peer does: see [`Handshake::addressing`].
     pub fn handshake(
         &self,
         dialect: Dialect,
@@ -190,12 +196,21 @@ impl SwarmParams {
         {
             return Err(Mismatch::Option(5));
         }
-        if handshake.addressing != Some(self.addressing) {
-            return Err(Mismatch::Option(6));
-        }
         if handshake.chunk_len.is_some_and(|len| len != self.chunk_len.unwrap_or(u32::MAX)) {
             return Err(Mismatch::Option(9));
         }
-        Ok(self.codec(dialect))
+        match handshake.addressing {
+            Some(addressing) if addressing == self.addressing => Ok(self.codec(dialect)),
+            Some(addressing) if opens && self.may_be_named_by(addressing) => {
+                Ok(Codec { addressing, ..self.codec(dialect) })
+            }
+            _ => Err(Mismatch::Option(6)),
+        }
+    }
+
+    /// Whether chunks may be named in this way to a peer that asks for it. RFC 7574 §4 has all peers of a swarm use one way; but chunks are the
+    /// same whatever they are called, but where their names are signed.
+    fn may_be_named_by(&self, addressing: Addressing) -> bool {
+        !self.integrity.is_signed() && (self.chunk_len.is_some() || addressing != Addressing::Bytes64)
     }
 }

@@ -200,7 +200,15 @@ fn peers_of_another_swarm_are_told_what_differs() {
     assert_eq!(check(|h| h.integrity = Some(Integrity::None)), Err(Mismatch::Option(3)));
     assert_eq!(check(|h| h.hash = Some(HashFunction::Sha1)), Err(Mismatch::Option(4)));
     assert_eq!(check(|h| h.hash = None), Err(Mismatch::Option(4)));
-    assert_eq!(check(|h| h.addressing = Some(Addressing::Chunks64)), Err(Mismatch::Option(6)));
+    // Whoever opens names chunks as it likes; whoever answers, as it was asked.
+    for addressing in Addressing::ALL {
+        let named = Handshake { addressing: Some(addressing), ..good.clone() };
+        let codec = Codec { addressing, ..swarm.codec(Dialect::Rfc7574) };
+        assert_eq!(swarm.check(Dialect::Rfc7574, &named, true), Ok(codec));
+        let answer = if addressing == swarm.addressing() { Ok(codec) } else { Err(Mismatch::Option(6)) };
+        assert_eq!(swarm.check(Dialect::Rfc7574, &named, false), answer);
+    }
+    assert_eq!(check(|h| h.addressing = None), Err(Mismatch::Option(6)));
     assert_eq!(check(|h| h.chunk_len = Some(1025)), Err(Mismatch::Option(9)));
     assert_eq!(check(|h| h.chunk_len = None), Ok(()));
     let new = |id: &[u8], integrity, addressing, len| {
