@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::PeerAddress;
 use super::beside::Beside;
 use super::live::LiveChannel;
+use super::outbox::Outbox;
 use super::runs::{Along, RunMap};
-use super::{PeerAddress, Transmit};
 use crate::binmap::Binmap;
 use crate::ledbat::Mode;
 use crate::merkle::{Offers, SiblingPath};
@@ -46,6 +47,8 @@ const REPAIR_MIN: Duration = Duration::from_millis(400);
 const REPAIR_RTTS: u32 = 3;
 /// The longest round trip that counts for it: it bounds how many looks are remembered.
 const REPAIR_RTT_MAX: Duration = Duration::from_secs(2);
+/// Chunks of which an ACK is still heeded where each word of the peer has one leave: as many as leave in a round trip.
+const ANSWERED_MAX: usize = 64;
 /// Addresses that are believed of one answer.
 pub(super) const PEX_TAKEN_MAX: u32 = 16;
 
@@ -92,8 +95,9 @@ pub(super) struct Channel<P> {
     pub clean_count: u64,
     /// Chunks that were lost and did not arrive since.
     pub lost: BTreeSet<u64>,
-    /// In ping-pong: the peer said something since the last chunk.
+    /// In ping-pong: the peer said something since the last chunk; and chunks before it, the latest, which are not waited for.
     pub replied: bool,
+    pub answered: VecDeque<(u64, Sent)>,
     /// We do not answer its requests.
     pub choked: bool,
     /// It does not answer ours.
@@ -203,6 +207,7 @@ impl<P: PeerAddress> Channel<P> {
             clean_count: 0,
             lost: BTreeSet::new(),
             replied: false,
+            answered: VecDeque::new(),
             choked: false,
             chokes_us: false,
             asked: RunMap::new(),
@@ -240,13 +245,18 @@ impl<P: PeerAddress> Channel<P> {
         Some(datagram)
     }
 
-    pub(super) fn say(&mut self, message: &Message<'_>, out: &mut VecDeque<Transmit<P>>) {
-        if let Some(datagram) = self.datagram(std::slice::from_ref(message)) {
-            out.push_back(Transmit { peer: self.peer.clone(), datagram, chunk: None });
-        }
+    /// Tells a peer whose channel is known. Whether it is.
+    pub(super) fn say_all(&self, messages: &[Message<'_>], out: &mut Outbox<P>) -> bool {
+        let Some(datagram) = self.datagram(messages) else { return false };
+        out.say(&self.peer, datagram, self.datagram_len);
+        true
     }
 
-    pub(super) fn ask_pex(&mut self, now: Instant, needs_more: bool, out: &mut VecDeque<Transmit<P>>) {
+    pub(super) fn say(&mut self, message: &Message<'_>, out: &mut Outbox<P>) {
+        self.say_all(std::slice::from_ref(message), out);
+    }
+
+    pub(super) fn ask_pex(&mut self, now: Instant, needs_more: bool, out: &mut Outbox<P>) {
         let every = if needs_more { PEX_EVERY_LIVE } else { PEX_EVERY };
         if self.pex_asked_at.is_none_or(|at| now.saturating_duration_since(at) >= every) {
             self.pex_asked_at = Some(now);
@@ -256,14 +266,21 @@ impl<P: PeerAddress> Channel<P> {
         }
     }
 
-    /// What is on its way is not waited for any more.
+    /// What is on its way is not waited for any more. An ACK finds it all the same, however much left since for what was said before the ACK.
     pub(super) fn answered(&mut self) {
-        // An ACK among the messages still finds the newest.
         let newest = self.sent_count.saturating_sub(1);
-        let kept = self.inflight.iter().find_map(|(run, sent)| {
-            let ahead = newest.checked_sub(sent.number).filter(|ahead| *ahead < run.end - run.start)?;
-            Some((run.start + ahead, sent.along(ahead)))
-        });
+        let mut kept = None;
+        for (run, sent) in self.inflight.iter() {
+            for (chunk, sent) in run.clone().map(|chunk| (chunk, sent.along(chunk - run.start))) {
+                match sent.number == newest {
+                    true => kept = Some((chunk, sent)),
+                    false => self.answered.push_back((chunk, sent)),
+                }
+            }
+        }
+        while self.answered.len() > ANSWERED_MAX {
+            self.answered.pop_front();
+        }
         self.inflight.clear();
         self.sent_order.clear();
         if let Some((chunk, sent)) = kept {

@@ -125,8 +125,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             }
         }
         for acks in acks.chunks(BINS_MAX) {
-            if let Some(datagram) = channel.datagram(acks) {
-                self.out.push_back(super::Transmit { peer: channel.peer.clone(), datagram, chunk: None });
+            if channel.say_all(acks, &mut self.out) {
                 channel.control.sent(now, false);
             }
         }
@@ -202,10 +201,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             channel.unsaid.remove(bin);
             said.push(Message::Have(bin.range()));
         }
-        if !said.is_empty()
-            && let Some(datagram) = channel.datagram(&said)
-        {
-            self.out.push_back(super::Transmit { peer: channel.peer.clone(), datagram, chunk: None });
+        if !said.is_empty() && channel.say_all(&said, &mut self.out) {
             channel.control.sent(now, false);
         }
     }
@@ -290,8 +286,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         bins.iter().for_each(|bin| channel.asked.insert(bin.range(), now));
         let messages: Vec<Message<'_>> = bins.iter().map(|bin| Message::Request(bin.range())).collect();
-        if let Some(datagram) = channel.datagram(&messages) {
-            self.out.push_back(super::Transmit { peer: channel.peer.clone(), datagram, chunk: None });
+        if channel.say_all(&messages, &mut self.out) {
             channel.control.sent(now, false);
         }
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::channel::Channel;
 use super::fetch::BINS_MAX;
 use super::live_source::Spread;
-use super::{CHANNELS_MAX, PeerAddress, Swarm, Transmit};
+use super::{CHANNELS_MAX, PeerAddress, Swarm};
 use crate::binmap::Binmap;
 use crate::hash::Digest;
 use crate::ledbat::Mode;
@@ -424,6 +424,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             channel.lost.clear();
             channel.inflight.clear();
             channel.sent_order.clear();
+            channel.answered.clear();
             channel.assumed = Binmap::new();
             channel.latest.clear();
             channel.asked_before = Binmap::new();
@@ -546,8 +547,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         if messages.is_empty() && !is_due {
             return;
         }
-        if let Some(datagram) = channel.datagram(&messages) {
-            self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
+        if channel.say_all(&messages, &mut self.out) {
             channel.control.sent(now, false);
             if is_due {
                 channel.live.said_at = Some(now);

@@ -34,6 +34,7 @@ mod live_source;
 #[cfg(test)]
 mod live_tests;
 mod open;
+mod outbox;
 mod receive;
 mod runs;
 mod schedule;
@@ -67,6 +68,7 @@ use crate::wire::{ChannelId, Dialect, SwarmParams};
 use ahead::Ahead;
 use channel::Channel;
 use live::Live;
+use outbox::Outbox;
 
 /// Channels of one swarm, proven ones: as many peers as help, and each costs a window and a few maps.
 pub const CHANNELS_MAX: usize = 256;
@@ -183,7 +185,7 @@ pub struct Swarm<P, S = MemoryNodes> {
     /// Of a live stream: something is here that was not announced, and when that may be, at the soonest.
     is_news: bool,
     news_at: Instant,
-    out: VecDeque<Transmit<P>>,
+    out: Outbox<P>,
     events: VecDeque<Event<P>>,
     live_events: VecDeque<LiveEvent<P>>,
     /// Everything is stored: nothing is asked for, and nobody looks how rare anything is.
@@ -238,7 +240,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             tick_at: now,
             is_news: false,
             news_at: now,
-            out: VecDeque::new(),
+            out: Outbox::new(),
             events: VecDeque::new(),
             live_events: VecDeque::new(),
             is_complete,
@@ -351,7 +353,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
 
     /// The next datagram to send.
     pub fn transmit(&mut self) -> Option<Transmit<P>> {
-        self.out.pop_front()
+        self.out.pop()
     }
 
     /// What happened since.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::channel::Channel;
-use super::{BANNED_MAX, Event, PeerAddress, Swarm, Transmit};
+use super::{BANNED_MAX, Event, PeerAddress, Swarm};
 use crate::binmap::Binmap;
 use crate::merkle::NodeStore;
 use crate::wire::{ChannelId, Dialect, Handshake, Message, Messages, Opening, SwarmParams};
@@ -134,7 +134,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             }
         }
         channel.control.sent(now, false);
-        self.out.push_back(Transmit { peer: peer.clone(), datagram: answer, chunk: None });
+        self.out.push(peer, answer, None);
         Some(())
     }
 
@@ -163,7 +163,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         channel.tries += 1;
         channel.opened_at = now;
         channel.control.sent(now, false);
-        self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
+        self.out.push(&channel.peer, datagram, None);
     }
 
     /// A peer that has what we lack says nothing: it may have been restarted at the same address, where nobody knows our channel. A

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::channel::Channel;
 use super::fetch::BINS_MAX;
-use super::{PeerAddress, Swarm, Transmit};
+use super::{PeerAddress, Swarm};
 use crate::binmap::Binmap;
 use crate::merkle::NodeStore;
 use crate::wire::{ChannelId, Message};
@@ -135,8 +135,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         // The request may have arrived.
         let cancelled: Vec<Message<'_>> = chunks.bins().map(|bin| Message::Cancel(bin.range())).collect();
         for messages in cancelled.chunks(BINS_MAX) {
-            if let Some(datagram) = channel.datagram(messages) {
-                self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
+            if channel.say_all(messages, &mut self.out) {
                 channel.control.sent(now, false);
             }
         }

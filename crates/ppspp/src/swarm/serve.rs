@@ -7,15 +7,14 @@ use std::time::{Duration, Instant};
 
 use super::channel::{Channel, Sent};
 use super::live::put_munro;
-use super::{PeerAddress, Swarm, Transmit};
+use super::outbox::CHANNEL_LEN;
+use super::{PeerAddress, Swarm};
 use crate::bin::Bin;
 use crate::binmap::Binmap;
 use crate::hash::Digest;
 use crate::merkle::{LiveTree, NodeStore, Tree};
 use crate::wire::{ChannelId, Dialect, Integrity, Message};
 
-/// Bytes of the channel's number in front of the messages.
-const CHANNEL_LEN: usize = 4;
 /// Bytes of digests that go in a datagram with a chunk that is too long for a frame by itself.
 pub const BESIDE_LONG_CHUNK: usize = 400;
 /// What a chunk counts for where chunks differ: those of our live sources are no longer.
@@ -63,6 +62,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     fn serve_run(&mut self, now: Instant, id: ChannelId, chunks: Range<u64>) -> u64 {
         let clock_us = self.clock_us(now);
         let len = u64::from(self.params.chunk_len().unwrap_or(CHUNK_LEN_UNTOLD));
+        let is_live = self.live.is_some();
         let (proof, layer_min, clean_min) = match &self.live {
             Some(live) => (Proof::Live(live.tree()), 1, CLEAN_MIN_LIVE),
             None => (Proof::Complete(&self.tree, self.params.integrity()), PROVEN_LAYERS_MIN, CLEAN_MIN),
@@ -72,6 +72,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let is_again = lost == Some(chunks.start);
         let end = if is_again { chunks.start + 1 } else { lost.unwrap_or(chunks.end) };
         let mut around = Around::of(channel, &(chunks.start..end), layer_min, clean_min);
+        // Datagrams of one length leave together: of many chunks none has anything beside it that others have not.
+        if !is_live {
+            self.out.release(&channel.peer);
+        }
         let mut left = chunks.start..chunks.start;
         let mut is_proven = true;
         while left.end < end && (left.is_empty() || channel.send_at(left.end - left.start).is_some_and(|at| at <= now))
@@ -81,9 +85,14 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             is_proven = proven.is_some();
             let Some((ahead, datagram)) = proven else { break };
             for datagram in ahead {
-                self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
+                self.out.push(&channel.peer, datagram, None);
             }
-            self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: Some(left.end) });
+            if is_live {
+                let chunk = (left.end, len as usize);
+                self.out.push_behind(&channel.peer, datagram, chunk, channel.datagram_len);
+            } else {
+                self.out.push(&channel.peer, datagram, Some(left.end));
+            }
             channel.control.sent(now, true);
             channel.replied = false;
             channel.uploaded_bytes += len;
@@ -140,8 +149,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 SocketAddr::V6(address) => Message::PexV6(*address),
             })
             .collect();
-        if let Some(datagram) = channel.datagram(&messages) {
-            self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
+        if channel.say_all(&messages, &mut self.out) {
             channel.control.sent(now, false);
         }
     }
@@ -350,6 +358,14 @@ impl<P: PeerAddress> Channel<P> {
             }
             self.clean_count += count;
             control.acked(now, count, is_known.then_some(since), delay_us, limited);
+        });
+        self.answered.retain(|(chunk, sent)| {
+            let is_here = chunks.contains(chunk);
+            if is_here {
+                let since = now.saturating_duration_since(sent.at);
+                control.acked(now, 1, (!sent.is_again || since >= soonest).then_some(since), delay_us, limited);
+            }
+            !is_here
         });
         self.assumed.remove_range(chunks.clone());
         while let Some(chunk) = self.lost.range(chunks.clone()).next().copied() {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::channel::{ASKED_MAX_ALONE, ASKED_MAX_LIVE, Channel};
 use super::fetch::BINS_MAX;
-use super::{PeerAddress, Swarm, Transmit};
+use super::{PeerAddress, Swarm};
 use crate::binmap::Binmap;
 use crate::merkle::NodeStore;
 use crate::state::Due;
@@ -87,9 +87,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 unknown.subtract(&channel.has);
                 let said: Vec<Message<'_>> =
                     unknown.bins().take(BINS_MAX).map(|bin| Message::Have(bin.range())).collect();
-                if let Some(datagram) = channel.datagram(&said) {
-                    self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
-                }
+                channel.say_all(&said, &mut self.out);
                 channel.control.sent(now, false);
             }
             None => {}
