@@ -47,6 +47,10 @@ const REPAIR_MIN: Duration = Duration::from_millis(400);
 const REPAIR_RTTS: u32 = 3;
 /// The longest round trip that counts for it: it bounds how many looks are remembered.
 const REPAIR_RTT_MAX: Duration = Duration::from_secs(2);
+/// How soon a peer is told again that it is choked, if it asks, or that it is not, if it does not: nobody acknowledges that. The latter each
+/// time after twice as long, so often.
+const CHOKE_AGAIN: Duration = Duration::from_millis(500);
+const UNCHOKE_TIMES: u32 = 6;
 /// Chunks of which an ACK is still heeded where each word of the peer has one leave: as many as leave in a round trip.
 const ANSWERED_MAX: usize = 64;
 /// Addresses that are believed of one answer.
@@ -98,8 +102,12 @@ pub(super) struct Channel<P> {
     /// In ping-pong: the peer said something since the last chunk; and chunks before it, the latest, which are not waited for.
     pub replied: bool,
     pub answered: VecDeque<(u64, Sent)>,
-    /// We do not answer its requests.
+    /// We do not answer its requests; when it was told last that we do not, or do again, and how often, until a request shows that it
+    /// knows.
     pub choked: bool,
+    pub choke_said: Option<(Instant, u32)>,
+    /// When it asked for something last.
+    pub asked_us_at: Option<Instant>,
     /// It does not answer ours.
     pub chokes_us: bool,
     /// Chunks asked of it, since when; and when the latest of those that came was asked for, now and at looks before.
@@ -209,6 +217,8 @@ impl<P: PeerAddress> Channel<P> {
             replied: false,
             answered: VecDeque::new(),
             choked: false,
+            choke_said: None,
+            asked_us_at: None,
             chokes_us: false,
             asked: RunMap::new(),
             came_asked_at: None,
@@ -254,6 +264,41 @@ impl<P: PeerAddress> Channel<P> {
 
     pub(super) fn say(&mut self, message: &Message<'_>, out: &mut Outbox<P>) {
         self.say_all(std::slice::from_ref(message), out);
+    }
+
+    /// We answer its requests no more, or again.
+    pub(super) fn choke(&mut self, now: Instant, choked: bool, out: &mut Outbox<P>) {
+        self.choked = choked;
+        self.wants.clear();
+        self.choke_said = None;
+        self.say_choked(now, out);
+    }
+
+    /// Tells it whether we answer its requests.
+    fn say_choked(&mut self, now: Instant, out: &mut Outbox<P>) {
+        let times = self.choke_said.map_or(0, |(_, times)| times);
+        self.choke_said = Some((now, times.saturating_add(1)));
+        self.say(if self.choked { &Message::Choke } else { &Message::Unchoke }, out);
+        self.control.sent(now, false);
+    }
+
+    /// It asked for something. Whether that is heeded: who asks though it is choked was not told, as it seems.
+    pub(super) fn asks_us(&mut self, now: Instant, out: &mut Outbox<P>) -> bool {
+        if !self.choked {
+            (self.asked_us_at, self.choke_said) = (Some(now), None);
+        } else if self.choke_said.is_none_or(|(at, _)| now.saturating_duration_since(at) >= CHOKE_AGAIN) {
+            self.say_choked(now, out);
+        }
+        !self.choked
+    }
+
+    /// Who does not ask though it is choked no more was not told, as it seems; or wants nothing, so with every sign of life at last.
+    pub(super) fn unchoke_again(&mut self, now: Instant, is_sign_of_life: bool, out: &mut Outbox<P>) {
+        let Some((at, times)) = self.choke_said.filter(|_| !self.choked) else { return };
+        let is_due = times < UNCHOKE_TIMES && now.saturating_duration_since(at) >= CHOKE_AGAIN * (1 << (times - 1));
+        if is_due || is_sign_of_life {
+            self.say_choked(now, out);
+        }
     }
 
     pub(super) fn ask_pex(&mut self, now: Instant, needs_more: bool, out: &mut Outbox<P>) {

@@ -18,6 +18,8 @@ mod ahead;
 mod ahead_tests;
 mod beside;
 mod channel;
+#[cfg(test)]
+mod choke_tests;
 mod fetch;
 mod have;
 mod hosts;

@@ -62,15 +62,12 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         std::mem::take(&mut self.changes)
     }
 
-    /// Answers the peer's requests no more, or again.
-    pub fn choke(&mut self, peer: &P, choked: bool) {
+    /// Answers the peer's requests no more, or again (RFC 7574 §3.9).
+    pub fn choke(&mut self, now: Instant, peer: &P, choked: bool) {
         if let Some(channel) = self.by_peer.get(peer).and_then(|id| self.channels.get_mut(id))
             && channel.choked != choked
         {
-            channel.choked = choked;
-            channel.wants.clear();
-            let message = if choked { Message::Choke } else { Message::Unchoke };
-            channel.say(&message, &mut self.out);
+            channel.choke(now, choked, &mut self.out);
         }
     }
 

@@ -108,7 +108,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                     channel.acked(now, &chunks, delay_us);
                     self.has(id, chunks);
                 }
-                Message::Request(range) if !channel.choked && channel.wants.len() < WANTS_MAX && !range.is_empty() => {
+                Message::Request(_) if !channel.asks_us(now, &mut self.out) => {}
+                Message::Request(range) if channel.wants.len() < WANTS_MAX && !range.is_empty() => {
                     // Who asks for what was acknowledged could not keep it.
                     if !channel.has.is_empty()
                         && channel.has.next_set(range.start).is_some_and(|chunk| chunk < range.end)

@@ -418,6 +418,7 @@ impl<P: PeerAddress> Channel<P> {
                     self.lost.insert(*chunk);
                 }
                 match self.wants.front_mut() {
+                    _ if self.choked => {}
                     Some(want) if want.end == *chunk => want.end += 1,
                     _ => self.wants.push_front(*chunk..chunk + 1),
                 }

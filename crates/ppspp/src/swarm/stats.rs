@@ -1,6 +1,6 @@
 //! What is told of peers, for progress.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{PeerAddress, Swarm};
 use crate::binmap::Binmap;
@@ -33,6 +33,12 @@ pub struct PeerStats<'a, P> {
     pub is_wanted: bool,
     /// We do not serve it.
     pub is_choked: bool,
+    /// When it asked for something last.
+    pub asked_us_at: Option<Instant>,
+    /// When a chunk came from it last, of those that it was asked for.
+    pub heard_at: Instant,
+    /// It lacks something that is here.
+    pub lacks: bool,
     /// It does not serve us.
     pub chokes_us: bool,
 }
@@ -56,6 +62,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 None => !channel.has.is_empty(),
             },
             is_choked: channel.choked,
+            asked_us_at: channel.asked_us_at,
+            heard_at: channel.heard_at,
+            lacks: Binmap::next_match(0, 1, &[&self.have], &[&channel.has]).is_some(),
             chokes_us: channel.chokes_us,
         })
     }

@@ -444,8 +444,9 @@ fn simultaneous_opens_chokes_and_closing() {
     for node in world.nodes.iter().flatten() {
         assert_eq!((node.swarm.peers().count(), node.swarm.channels.len()), (1, 1));
     }
+    let now = world.now();
     if let Some(node) = &mut world.nodes[seeder] {
-        node.swarm.choke(&address(leecher), true);
+        node.swarm.choke(now, &address(leecher), true);
     }
     world.flush(seeder);
     world.run(500_000, |_| false);
@@ -453,8 +454,9 @@ fn simultaneous_opens_chokes_and_closing() {
     let before = stored(&world);
     world.run(3_000_000, |_| false);
     assert_eq!(stored(&world), before, "nothing comes while choked");
+    let now = world.now();
     if let Some(node) = &mut world.nodes[seeder] {
-        node.swarm.choke(&address(leecher), false);
+        node.swarm.choke(now, &address(leecher), false);
     }
     world.flush(seeder);
     world.run(30_000_000, World::all_complete);
@@ -466,6 +468,30 @@ fn simultaneous_opens_chokes_and_closing() {
     let end_us = world.now_us + 1_000_000;
     world.run(end_us, |_| false);
     assert!(world.nodes.iter().flatten().all(|node| node.swarm.channels.is_empty()));
+}
+
+/// Everybody serves two at a time, by turns of half a second, over wires that lose a twentieth of all that is said: nobody waits for ever.
+#[test]
+fn who_is_served_by_turns_has_everything_in_the_end() {
+    for seed in 0..4 {
+        let mut world = World::new(200, seed, 0.05);
+        for number in 0..8 {
+            world.add(number == 0, false);
+        }
+        (1..8).for_each(|number| world.connect(number, 0));
+        for turn in 1..240 {
+            world.run(turn * 500_000, World::all_complete);
+            let now = world.now();
+            for number in 0..8 {
+                let Some(node) = &mut world.nodes[number] else { continue };
+                let mut peers: Vec<SocketAddr> = node.swarm.peers().copied().collect();
+                world.rng.shuffle(&mut peers);
+                peers.iter().enumerate().for_each(|(at, peer)| node.swarm.choke(now, peer, at >= 2));
+                world.flush(number);
+            }
+        }
+        assert!(world.all_complete());
+    }
 }
 
 /// An end that is killed and started again at the same address knows nothing of its channel, and the other knows nothing of that. It goes
@@ -588,7 +614,6 @@ fn what_is_played_next_goes_before_what_was_asked_for() {
     let mut world = World::new(CHUNKS, 1, 0.0);
     let (seeder, leecher) = (world.add(true, false), world.add(false, false));
     world.connect(leecher, seeder);
-    let picker = |position| Picker::OnDemand { position, high: 500, middle: 500 };
     for (position, at_us) in [(0, 2_000_000), (15_000, 2_500_000), (9_000, 3_000_000)] {
         let now = world.now();
         let node = world.nodes[leecher].as_mut().expect("there");

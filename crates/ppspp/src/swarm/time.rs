@@ -89,8 +89,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                     unknown.bins().take(BINS_MAX).map(|bin| Message::Have(bin.range())).collect();
                 channel.say_all(&said, &mut self.out);
                 channel.control.sent(now, false);
+                channel.unchoke_again(now, true, &mut self.out);
             }
-            None => {}
+            None => channel.unchoke_again(now, false, &mut self.out),
         }
         channel.ask_pex(now, needs_more, &mut self.out);
         self.leave_silent(now, id);

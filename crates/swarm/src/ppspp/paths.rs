@@ -57,6 +57,11 @@ impl ContentPaths {
         Some((&self.conns.get(id)?.path, condition, is_one_of_many))
     }
 
+    /// The number of a channel.
+    pub(super) fn conn_of(&self, way: &PathAddress) -> Option<ConnId> {
+        self.of_way.get(way).copied()
+    }
+
     /// Whether there is a channel to `address`.
     pub(super) fn reaches(&self, address: Endpoint) -> bool {
         self.manager.reaches(address)

@@ -127,7 +127,9 @@ impl Content {
             }
         });
         let rates = Rates::new();
-        self.conns.insert(way, Conn { down, up, key, asked_bytes: 0, sent_bytes: 0, handle, rates, is_told: false });
+        let (asked_bytes, sent_bytes, is_told) = (0, 0, false);
+        self.conns.insert(way, Conn { down, up, key, opened: now, asked_bytes, sent_bytes, handle, rates, is_told });
+        self.opened_unchoked(&way, key, now);
         let transport = if way.is_secure() { "quic" } else { "udp" };
         self.tell(EventKind::PeerConnected { address, outgoing, peer_id: *CLIENT, transport, encryption: None });
     }
@@ -142,6 +144,9 @@ impl Content {
         };
         let reason = &*cause.to_string();
         let is_path = self.paths.is_dialled(way);
+        if let Some(conn) = self.paths.conn_of(way) {
+            self.choking.closed(conn, now);
+        }
         self.path_left(way, cause, now);
         self.held_back.retain(|transmit| transmit.peer != *way);
         if was_open || !is_path {

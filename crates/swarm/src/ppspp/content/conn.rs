@@ -1,6 +1,7 @@
 //! A channel of a content.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use anabranch_bittorrent::PeerKey;
 
@@ -14,6 +15,8 @@ pub(super) struct Conn {
     pub up: Share,
     /// Whose it is: more channels are no larger share.
     pub key: PeerKey,
+    /// When it came.
+    pub opened: Instant,
     /// Bytes that were counted already.
     pub asked_bytes: u64,
     pub sent_bytes: u64,

@@ -2,6 +2,7 @@
 
 mod channels;
 mod check;
+mod choking;
 mod conn;
 mod deadlines;
 mod disk;
@@ -59,6 +60,7 @@ use crate::store::buffers::PieceBuffers;
 use crate::store::disk::{SpillJob, VerifyJob};
 use crate::store::readers::Readers;
 use crate::transfer::Work;
+use choking::Choking;
 use conn::Conn;
 
 /// Everything about one content.
@@ -129,6 +131,7 @@ pub(crate) struct Content {
     pub(super) paths: ContentPaths,
     resources: Rc<Resources>,
     conns: HashMap<PathAddress, Conn>,
+    choking: Choking,
     /// Chunks that leave when the disk has them, or the socket has room.
     held_back: VecDeque<Transmit<PathAddress>>,
     is_reading_ahead: bool,
@@ -189,6 +192,7 @@ impl Content {
         let now = Instant::now();
         resources.down.add_content(id.0, options.limit_down, now);
         resources.up.add_content(id.0, options.limit_up, now);
+        let choking = Choking::new(resources.config.choker, resources.config.seed ^ id.0);
         Self {
             id,
             link,
@@ -225,6 +229,7 @@ impl Content {
             paths: ContentPaths::new(&resources, now),
             resources,
             conns: HashMap::new(),
+            choking,
             held_back: VecDeque::new(),
             is_reading_ahead: false,
             readahead_offset: None,

@@ -21,6 +21,7 @@ pub(crate) async fn keep_time(content: Handle) {
             state.is_socket_full = false;
             state.dial(now);
             state.allow(now);
+            state.look_whom_to_serve(now);
             let sign = state.sign_in_time(now);
             state.core.poll(now);
             state.pump(now);
