@@ -39,6 +39,9 @@ struct Outcome {
     overflowed: f64,
     /// Bytes beside each chunk, in its datagram and in others.
     beside: [f64; 2],
+    /// Datagrams for each chunk that left, its own among them; and looks of a viewer at its core, for each that came.
+    datagrams: f64,
+    looks: f64,
 }
 
 fn gather(sim: &LiveSim) -> Outcome {
@@ -61,6 +64,8 @@ fn gather(sim: &LiveSim) -> Outcome {
             nodes().map(|node| node.beside_bytes).sum::<u64>() as f64 / sent / 1000.0,
             nodes().map(|node| node.control_bytes).sum::<u64>() as f64 / sent / 1000.0,
         ],
+        datagrams: sim.count as f64 / sent / 1000.0,
+        looks: sim.looks as f64 / sent / 1000.0,
     }
 }
 
@@ -83,10 +88,21 @@ fn watch(crowd: Crowd, seed: u64) -> Outcome {
     }
     sim.run(WATCH_US);
     let outcome = gather(&sim);
-    let Outcome { start_ms: [half, most, last], stalls, copies, behind_s, lag_ms, twice, overflowed, beside } = outcome;
+    let Outcome {
+        start_ms: [half, most, last],
+        stalls,
+        copies,
+        behind_s,
+        lag_ms,
+        twice,
+        overflowed,
+        beside,
+        datagrams,
+        looks,
+    } = outcome;
     println!(
         "| {crowd:?} | {seed} | {half}, {most}, {last} ms | {stalls} | {copies:.2} | {behind_s:.2} s | {lag_ms:?} ms | \
-         {twice:.1}, {overflowed:.1} | {beside:.0?} |"
+         {twice:.1}, {overflowed:.1} | {beside:.0?} | {datagrams:.2}, {looks:.2} |"
     );
     assert!(sim.viewers().all(|node| node.liars.is_empty()), "nobody lies");
     assert!(sim.nodes.iter().flatten().all(|node| node.chunks_max as u64 <= WINDOW + PER_SIGNATURE));
@@ -119,9 +135,9 @@ fn fifty_viewers_of_a_source_with_three_copies() {
 fn live_table() {
     println!(
         "| viewers come | seed | start: half, 95 %, all | stalls | copies | behind | a chunk takes: half, 99.9 %, all | twice, lost in \
-         queues, of 1,000 | bytes beside a chunk: with it, in other datagrams |"
+         queues, of 1,000 | bytes beside a chunk: with it, in other datagrams | datagrams, and looks at the core, a chunk |"
     );
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let seeds: u64 = std::env::var("ANABRANCH_LIVE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(8);
     let crowds = [Crowd::OneByOne, Crowd::AtOnce, Crowd::Changing, Crowd::Lossy];
     let all = crowds.into_iter().flat_map(|crowd| (0..seeds).map(move |seed| (crowd, seed)));

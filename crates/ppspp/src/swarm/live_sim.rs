@@ -125,6 +125,8 @@ pub(super) struct LiveSim {
     pub(super) numbers: HashMap<PathAddress, usize>,
     pub(super) wires: BinaryHeap<Reverse<Flying>>,
     pub(super) count: u64,
+    /// Looks at a core that nothing but time had come to.
+    pub(super) looks: u64,
     pub(super) rng: fastrand::Rng,
     pub(super) loss: f64,
     /// Time from one chunk to the next.
@@ -155,6 +157,7 @@ impl LiveSim {
             numbers: HashMap::new(),
             wires: BinaryHeap::new(),
             count: 0,
+            looks: 0,
             rng: fastrand::Rng::with_seed(seed),
             loss,
             chunk_us: CHUNK_LEN * 8 / stream_mbps,
@@ -355,6 +358,7 @@ impl LiveSim {
             } else {
                 let now = self.now();
                 self.node(number).swarm.poll(now);
+                self.looks += 1;
                 self.flush(number);
             }
         }

@@ -184,6 +184,7 @@ pub struct Swarm<P, S = MemoryNodes> {
     rng: fastrand::Rng,
     epoch: Instant,
     tick_at: Instant,
+    looked_at: Instant,
     /// Of a live stream: something is here that was not announced, and when that may be, at the soonest.
     is_news: bool,
     news_at: Instant,
@@ -240,6 +241,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             rng: fastrand::Rng::with_seed(seed),
             epoch: now,
             tick_at: now,
+            looked_at: now,
             is_news: false,
             news_at: now,
             out: Outbox::new(),

@@ -12,6 +12,9 @@ use crate::wire::{ChannelId, Message};
 
 /// Time between two looks at everything that has no exact time.
 const TICK: Duration = Duration::from_millis(50);
+/// Chunks of a live stream leave one by one, and a look costs as much as a chunk: what is due so soon after the last one waits for the next. It
+/// leaves together then: [`Ledbat`](crate::ledbat::Ledbat) lets who looks late catch up with more than that.
+const LOOK_EVERY_LIVE: Duration = Duration::from_millis(3);
 /// How long a peer that opens a channel may take to name ours.
 const PROOF_MAX: Duration = Duration::from_secs(5);
 /// How long the first handshake is waited for, and the next ones each twice as long as the one before: nobody who comes to a live stream
@@ -25,12 +28,14 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// When to poll.
     pub fn deadline(&self) -> Instant {
         let due = self.channels.values().filter_map(|channel| channel.send_at(0)).min().filter(|_| !self.is_paused);
+        let due = due.map(|due| if self.live.is_some() { due.max(self.looked_at + LOOK_EVERY_LIVE) } else { due });
         let news_at = self.is_news.then_some(self.news_at);
         [due, news_at].into_iter().flatten().fold(self.tick_at, Instant::min)
     }
 
     /// Time passed.
     pub fn poll(&mut self, now: Instant) {
+        self.looked_at = now;
         let tick = now >= self.tick_at;
         if tick || self.is_news && now >= self.news_at {
             self.spread_news(now);
