@@ -36,6 +36,12 @@ impl Rates {
         self.down.add(bytes, now);
     }
 
+    /// So much came and left so far, in all.
+    pub(crate) fn moved(&mut self, (downloaded_bytes, uploaded_bytes): (u64, u64), now: Instant) {
+        self.received(downloaded_bytes.saturating_sub(self.downloaded_bytes), now);
+        self.sent(uploaded_bytes.saturating_sub(self.uploaded_bytes), now);
+    }
+
     /// Bytes a second, down and up.
     pub(crate) fn bytes_per_sec(&mut self, now: Instant) -> (u64, u64) {
         (self.down.bytes_per_sec(now), self.up.bytes_per_sec(now))

@@ -208,8 +208,7 @@ impl Content {
     /// How fast a peer's channel moves, down and up; it moved so much so far.
     pub(in super::super) fn rates_of(&mut self, way: &PathAddress, moved: (u64, u64), now: Instant) -> (u64, u64) {
         let Some(Conn { rates, .. }) = self.conns.get_mut(way) else { return (0, 0) };
-        rates.received(moved.0.saturating_sub(rates.downloaded_bytes), now);
-        rates.sent(moved.1.saturating_sub(rates.uploaded_bytes), now);
+        rates.moved(moved, now);
         rates.bytes_per_sec(now)
     }
 }

@@ -163,8 +163,7 @@ impl Content {
         for stats in self.core.peer_stats() {
             let (way, id) = (*stats.peer, self.paths.conn_of(stats.peer));
             let (Some(id), Some(conn)) = (id, self.conns.get_mut(&way)) else { continue };
-            conn.rates.received(stats.downloaded_bytes.saturating_sub(conn.rates.downloaded_bytes), now);
-            conn.rates.sent(stats.uploaded_bytes.saturating_sub(conn.rates.uploaded_bytes), now);
+            conn.rates.moved((stats.downloaded_bytes, stats.uploaded_bytes), now);
             ways.insert(id, way);
             candidates.push(Candidate {
                 conn: id,
