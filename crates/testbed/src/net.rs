@@ -6,7 +6,19 @@ use anabranch_lab::netns;
 
 pub use netns::available;
 
-use crate::Result;
+use crate::{Error, Result};
+
+/// Nothing, where this process may make networks.
+///
+/// # Errors
+/// Where it may not.
+pub fn need_root() -> Result<()> {
+    if available() {
+        return Ok(());
+    }
+    let remedy = "run as root: namespaces and TUN devices need it".into();
+    Err(Error::Missing { what: "the right to make networks".into(), remedy })
+}
 
 /// A network namespace, deleted when dropped; see [`netns::Namespace`].
 #[derive(Debug)]

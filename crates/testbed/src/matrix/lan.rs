@@ -48,10 +48,7 @@ impl Lan {
     /// # Errors
     /// When this process may not, or a program is missing.
     pub fn new() -> Result<Self> {
-        if !net::available() {
-            let remedy = "run as root: namespaces need it".into();
-            return Err(Error::Missing { what: "the right to make networks".into(), remedy });
-        }
+        net::need_root()?;
         let (share, fetch, third, switch) =
             (Namespace::new()?, Namespace::new()?, Namespace::new()?, Namespace::new()?);
         let mut lan = Self { share, fetch, third, switch, folders: Vec::new() };

@@ -8,7 +8,7 @@ use anabranch_testbed::peers::anabranch::Anabranch;
 use anabranch_testbed::peers::libtorrent::{self, Libtorrent};
 use anabranch_testbed::process::Process;
 use anabranch_testbed::wire::{Shape, Wire};
-use anabranch_testbed::{Error, Result, net};
+use anabranch_testbed::{Result, net};
 
 use crate::report::Sample;
 use crate::workspace::Workspace;
@@ -53,11 +53,8 @@ fn address(number: usize) -> SocketAddr {
 }
 
 impl Network {
-    fn new() -> Result<Self> {
-        if !net::available() {
-            let remedy = "run as root: namespaces and TUN devices need it".into();
-            return Err(Error::Missing { what: "the right to make networks".into(), remedy });
-        }
+    fn new(workspace: &Workspace) -> Result<Self> {
+        net::need_root()?;
         let wire = Wire::new(Shape::new(RATE_BITS, RTT))?;
         // All of the network is this host's, at one end; the other end finds it there.
         let mut local = wire.right.command("ip");
@@ -66,7 +63,7 @@ impl Network {
         let of_kind = |kind: usize, count| (0..count).map(move |number| address(kind * NODES + number).to_string());
         let entries: Vec<String> = of_kind(0, ENTRIES).chain(of_kind(1, ENTRIES)).collect();
         let list = |kind| of_kind(kind, NODES).collect::<Vec<_>>().join(",");
-        let mut ours = wire.right.command(floor()?);
+        let mut ours = wire.right.command(workspace.floor());
         let mut ours = Process::spawn("our nodes", ours.args(["dht-nodes", &list(0), &entries.join(",")]))?;
         ours.wait_event("listening", LIMIT)?;
         let mut theirs = libtorrent::command(Some(&wire.right))?;
@@ -99,14 +96,9 @@ impl Network {
     }
 }
 
-fn floor() -> Result<std::path::PathBuf> {
-    let program = std::env::current_exe().map_err(Error::system("the path of this program"))?;
-    Ok(program.with_file_name("anabranch-floor"))
-}
-
 /// Seconds from when a newcomer listens to when the first node has told it of a peer.
 pub(super) fn lookup(workspace: &mut Workspace, node: Node) -> Result<Sample> {
-    let network = Network::new()?;
+    let network = Network::new(workspace)?;
     let sharer = network.sharer(workspace)?;
     let (link, out) = (format!("magnet:?xt=urn:btih:{}", workspace.info_hash_hex()?), workspace.out()?);
     let (left, listen) = (Some(&network.wire.left), format!("{}:{PORT}", Wire::LEFT));
@@ -135,7 +127,7 @@ pub(super) fn lookup(workspace: &mut Workspace, node: Node) -> Result<Sample> {
 
 /// Bytes a second, both ways and with all headers, of who has joined and shares what nobody asks for.
 pub(super) fn idle(workspace: &mut Workspace, node: Node) -> Result<Sample> {
-    let network = Network::new()?;
+    let network = Network::new(workspace)?;
     let (torrent, left) = (workspace.torrent("1")?, Some(&network.wire.left));
     let listen = format!("{}:{PORT}", Wire::LEFT);
     let flags = network.entry_flags();

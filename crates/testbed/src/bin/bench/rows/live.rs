@@ -43,10 +43,7 @@ struct Watched {
 /// The start of the slowest viewer, milliseconds; beside it the stalls of all, copies of the stream that the source sent, how far behind
 /// the source they played on average, and how much of the film they passed over.
 pub(super) fn watched_by(workspace: &mut Workspace, viewers: u32) -> Result<Sample> {
-    if !net::available() {
-        let remedy = "run as root: namespaces and TUN devices need it".into();
-        return Err(Error::Missing { what: "the right to make networks".into(), remedy });
-    }
+    net::need_root()?;
     let film = workspace.out()?.join("film");
     let lasts = JOIN_EVERY * viewers + WATCH + Duration::from_secs(2);
     make_film(&film, lasts)?;

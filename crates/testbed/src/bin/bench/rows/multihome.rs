@@ -36,10 +36,7 @@ pub(super) enum From {
 
 /// Megabits a second over both links of these rates; beside it, percent of the sum of what each link brought alone.
 pub(super) fn both(workspace: &mut Workspace, rates_mbit: [u64; 2], from: From) -> Result<Sample> {
-    if !net::available() {
-        let remedy = "run as root: namespaces and TUN devices need it".into();
-        return Err(Error::Missing { what: "the right to make networks".into(), remedy });
-    }
+    net::need_root()?;
     let mut alone = 0.0;
     for (link, rate) in rates_mbit.into_iter().enumerate() {
         let sample = fetch(workspace, rates_mbit, from, Some(link), rate)?;

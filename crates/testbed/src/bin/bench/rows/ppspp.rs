@@ -89,10 +89,7 @@ pub(super) fn loopback(workspace: &mut Workspace, chunk: &str) -> Result<Sample>
 /// Seeks into parts of a film that are not there yet, while it arrives over a link of 50 Mbit/s and 40 ms: from the request to the first
 /// byte of the answer's body, the slowest; beside it the median. What follows is compared.
 pub(super) fn seek(workspace: &mut Workspace) -> Result<Sample> {
-    if !net::available() {
-        let remedy = "run as root: namespaces and TUN devices need it".into();
-        return Err(Error::Missing { what: "the right to make networks".into(), remedy });
-    }
+    net::need_root()?;
     let wire = Wire::new(Shape::new(SEEK_RATE_BITS, SEEK_RTT))?;
     let (_seeder, link) = share(workspace, &format!("{}:7000", Wire::LEFT), Some(&wire), "1KiB")?;
     let out = workspace.out()?;

@@ -284,10 +284,7 @@ fn wire() -> Result<Wire> {
 }
 
 fn wire_of(shape: Shape) -> Result<Wire> {
-    if !anabranch_testbed::net::available() {
-        let remedy = "run as root: namespaces and TUN devices need it".into();
-        return Err(Error::Missing { what: "the right to make networks".into(), remedy });
-    }
+    anabranch_testbed::net::need_root()?;
     Wire::new(shape)
 }
 

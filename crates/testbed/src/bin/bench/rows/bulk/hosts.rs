@@ -38,7 +38,7 @@ impl Hosts {
     pub(super) const TO: &str = "10.7.0.2";
 
     pub(super) fn new(mtu: u16) -> Result<Self> {
-        need_root()?;
+        net::need_root()?;
         let hosts = Self { from: Namespace::new()?, to: Namespace::new()? };
         hosts.from.link("link0", &hosts.to)?;
         for (host, address) in [(&hosts.from, Self::FROM), (&hosts.to, Self::TO)] {
@@ -48,17 +48,9 @@ impl Hosts {
     }
 }
 
-pub(super) fn need_root() -> Result<()> {
-    if net::available() {
-        return Ok(());
-    }
-    let remedy = "run as root: namespaces and devices need it".into();
-    Err(Error::Missing { what: "the right to make networks".into(), remedy })
-}
-
 /// The link of [`small`].
 pub(super) fn small_wire() -> Result<Wire> {
-    need_root()?;
+    net::need_root()?;
     Wire::new(Shape::new(SMALL_RATE_BITS, SMALL_RTT))
 }
 

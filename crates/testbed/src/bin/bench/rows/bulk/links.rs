@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anabranch_testbed::peers::anabranch;
 use anabranch_testbed::process::{Line, Process};
 use anabranch_testbed::wire::{Attack, Shape, Wire};
-use anabranch_testbed::{Error, Result, data};
+use anabranch_testbed::{Error, Result, data, net};
 use serde_json::Value;
 
 use super::hosts::{self, LIMIT, Sending, gibibytes, mebibytes, megabits};
@@ -47,7 +47,7 @@ const HOSTILE_RTT: Duration = Duration::from_millis(4);
 const HOSTILE_LEN_MAX: u64 = 256 << 20;
 
 fn wire(rate_bits: u64, rtt: Duration, loss: f64) -> Result<Wire> {
-    hosts::need_root()?;
+    net::need_root()?;
     Wire::new(Shape { loss, ..Shape::new(rate_bits, rtt) })
 }
 
@@ -104,7 +104,7 @@ fn no_progress() -> Error {
 
 /// The content over `paths` paths, all of them through one link, beside one flow of TCP.
 pub(super) fn fair(workspace: &mut Workspace, paths: usize) -> Result<Sample> {
-    hosts::need_root()?;
+    net::need_root()?;
     let wire = Wire::new(Shape { by_burst: false, ..Shape::new(FAIR_RATE_BITS, FAIR_RTT) })?;
     let (keys, out) = (workspace.keep("keys")?, workspace.out()?);
     let addresses: Vec<String> = (0..paths).map(|path| format!("10.99.0.{}", 1 + 10 * path)).collect();
@@ -146,7 +146,7 @@ pub(super) fn fair(workspace: &mut Workspace, paths: usize) -> Result<Sample> {
 
 /// A file over a link on which somebody does so to every packet, in both directions.
 pub(super) fn hostile(workspace: &mut Workspace, attack: Option<Attack>) -> Result<Sample> {
-    hosts::need_root()?;
+    net::need_root()?;
     let wire = Wire::attacked(Shape::new(HOSTILE_RATE_BITS, HOSTILE_RTT), attack)?;
     let (keys, out) = (workspace.keep("keys")?, workspace.out()?);
     let content = part(workspace, HOSTILE_LEN_MAX)?;
