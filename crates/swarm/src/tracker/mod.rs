@@ -34,6 +34,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_rustls::rustls;
 
 mod access;
+pub(crate) mod announce;
 mod download;
 mod error;
 mod http;
