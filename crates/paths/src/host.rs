@@ -34,22 +34,6 @@ impl Host {
     }
 }
 
-/// Which of those who wait, from `hosts`, the oldest first, has to go now that one from `newcomer` is among them: of a host with more
-/// than `of_host_max`, its oldest; where all are more than `max`, the oldest of the host that has most. So nobody keeps others
-/// out by being many or silent.
-pub fn who_goes(hosts: &[Host], newcomer: Host, max: usize, of_host_max: usize) -> Option<usize> {
-    let of = |host: Host| hosts.iter().filter(|other| **other == host).count();
-    let from = if of(newcomer) > of_host_max && !newcomer.is_loopback() {
-        newcomer
-    } else if hosts.len() > max {
-        // Of hosts with as many, the first: that of the oldest.
-        *hosts.iter().rev().max_by_key(|host| of(**host))?
-    } else {
-        return None;
-    };
-    hosts.iter().position(|host| *host == from)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,15 +49,6 @@ mod tests {
         assert_eq!(host("[2001:db8:1:2::1]:1"), host("[2001:db8:1:2:ffff:ffff:ffff:ffff]:1"));
         assert_ne!(host("[2001:db8:1:2::1]:1"), host("[2001:db8:1:3::1]:1"));
         assert_eq!(host("[::ffff:192.0.2.1]:1"), host("192.0.2.1:1"));
-    }
-
-    #[test]
-    fn the_oldest_goes_where_all_are_of_different_hosts() {
-        let hosts: Vec<Host> = (0..5).map(|number| host(&format!("192.0.2.{number}:1"))).collect();
-        assert_eq!(who_goes(&hosts, hosts[4], 4, 2), Some(0));
-        assert_eq!(who_goes(&hosts, hosts[4], 5, 2), None);
-        let twice = [hosts[0], hosts[1], hosts[2], hosts[1], hosts[3]];
-        assert_eq!((who_goes(&twice, hosts[3], 4, 2), who_goes(&twice, hosts[1], 9, 1)), (Some(1), Some(1)));
     }
 
     #[test]

@@ -39,6 +39,7 @@ mod isd_as;
 pub mod manager;
 mod overlap;
 mod path;
+mod pending;
 mod policy;
 mod resource;
 mod scion;
@@ -49,11 +50,12 @@ pub mod testing;
 
 pub use connection::{ConnId, PathState, PeerKey};
 pub use endpoint::{ENDPOINT_TEXT_BYTES_MAX, Endpoint, EndpointError, ScionAddr};
-pub use host::{Host, who_goes};
+pub use host::Host;
 pub use id::{PathId, PathIdError, PathIdPrefix};
 pub use isd_as::{Interface, IsdAs, IsdAsError};
 pub use overlap::{Overlap, sort};
 pub use path::{Path, PathPeer};
+pub use pending::{PENDING_MAX, PENDING_OF_HOST_MAX, PENDING_OF_HOST_TRUSTED, PENDING_TRUSTED, PendingCallers};
 pub use policy::{
     ACL_ENTRIES_MAX, Acl, POLICY_FILE_BYTES_MAX, PathFilter, PolicyError, PolicyErrorKind, PolicyFile, PolicyFileError,
     Preference, SEQUENCE_DEPTH_MAX, SEQUENCE_HOPS_MAX, Sequence, TEXT_BYTES_MAX,

@@ -12,14 +12,14 @@ use anabranch_bittorrent::handshake::peer_id;
 use anabranch_paths::manager::{LinkHealth, ManagerConfig};
 use anabranch_paths::{Endpoint, Scoreboard};
 use anabranch_portmap::Protocol;
-use anabranch_transport::{Identity, InterfaceError, Interfaces, Listener, TcpListener};
+use anabranch_transport::{Callers, Identity, InterfaceError, Interfaces, Listener, TcpListener};
 use tokio::sync::Semaphore;
 
 use crate::config::{SessionConfig, SessionError};
 use crate::dht::{DhtNode, Surroundings};
 use crate::events::{Event, EventHub};
 use crate::limits::Line;
-use crate::net::admission::{Pace, PendingHandshakes};
+use crate::net::admission::Pace;
 use crate::net::leave::Leave;
 use crate::net::ports::Ports;
 use crate::net::scion::ScionNet;
@@ -77,7 +77,7 @@ pub(crate) struct Resources {
     /// Open connections, all contents; see [`Resources::take_connection`].
     connections: Cell<usize>,
     /// Accepted connections whose handshake has not come yet.
-    pub handshakes: PendingHandshakes,
+    pub callers: Callers,
     /// How fast connections are opened.
     pub pace: Pace,
     /// Speaks to trackers.
@@ -168,7 +168,7 @@ impl Resources {
             down: Line::new(config.limit_down, now),
             up: Line::new(config.limit_up, now),
             connections: Cell::new(0),
-            handshakes: PendingHandshakes::default(),
+            callers: Callers::default(),
             pace: Pace::new(now),
             trackers: Client::new(ClientConfig {
                 access: TrackerAccess { filter: Arc::clone(&config.filter), proxy: config.proxy.clone(), leave },

@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+mod callers;
 pub mod datagram;
 mod encrypted;
 mod error;
@@ -22,6 +23,7 @@ mod stream;
 mod tcp;
 mod utp;
 
+pub use callers::{CallerPlace, Callers};
 pub use encrypted::{EncryptedStream, StreamCipher};
 pub use error::ConnectError;
 pub use identity::{Identity, IdentityError, NodeId, NodeIdError};

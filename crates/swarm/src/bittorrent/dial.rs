@@ -12,7 +12,7 @@ use anabranch_bittorrent::mse::Method;
 use anabranch_bittorrent::torrent::{Link, Refused};
 use anabranch_paths::manager::EndCause;
 use anabranch_paths::{Endpoint, Host, Path, ScionAddr, ScionPath};
-use anabranch_transport::{ConnectError, Listener, Stream, TcpStream, Via};
+use anabranch_transport::{CallerPlace, ConnectError, Listener, Stream, TcpStream, Via};
 use tokio::task::JoinSet;
 
 use crate::bittorrent::conn::Conn;
@@ -391,9 +391,8 @@ pub(crate) async fn accept(contents: Rc<dyn Offers>, listener: Listener) {
                 if let Some(net) = &resources.scion {
                     net.accepted(&stream);
                 }
-                let (number, host) = (resources.handshakes.number(), Host::of(&stream.peer().endpoint));
-                let task = handshakes.spawn_local(receive(Rc::clone(&contents), stream, number));
-                resources.handshakes.enter(number, host, task);
+                let place = resources.callers.enter(Host::of(&stream.peer().endpoint));
+                handshakes.spawn_local(receive(Rc::clone(&contents), stream, place));
             }
             // The connection died in the queue, or we are out of descriptors: neither ends the listening.
             Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
@@ -401,11 +400,10 @@ pub(crate) async fn accept(contents: Rc<dyn Offers>, listener: Listener) {
     }
 }
 
-/// Hears what a stranger wants: if that is here, the content serves it. Until then its task may be ended for another stranger's sake.
-async fn receive(contents: Rc<dyn Offers>, stream: Stream, number: u64) {
-    let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, answer_handshake(&*contents, stream)).await;
-    contents.resources().handshakes.leave(number);
-    let Ok(Ok((torrent, greeted))) = hello else { return };
+/// Hears what a stranger wants: if that is here, the content serves it. Until then it may be turned away for another stranger's sake.
+async fn receive(contents: Rc<dyn Offers>, stream: Stream, place: CallerPlace) {
+    let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, answer_handshake(&*contents, stream));
+    let Some(Ok(Ok((torrent, greeted)))) = place.hear(hello).await else { return };
     let Greeted { stream, theirs, early, method } = greeted;
     let serving = torrent.clone();
     torrent.borrow().spawn(async move {

@@ -9,7 +9,7 @@
 //! | `content` | what a source and a destination have to do: [`Source`], [`Destinations`], [`Destination`] |
 //! | [`files`] | files and folders as a source, a folder as a destination |
 //! | `start` | begins a transfer: its sockets, its threads |
-//! | `session`, `callers` | calls and callers, tickets and keys; what is said before content moves; trying again |
+//! | `session` | calls and callers, tickets and keys; what is said before content moves; trying again |
 //! | `context`, `connection` | what all of them have; the connection to one other end |
 //! | `sending`, `receiving`, `flow`, `messages` | one connection's life at either end, and its messages |
 //! | `network`, `search`, `paths` | sockets, and the paths that lead to a peer; lookups of them; which of them are used |
@@ -36,7 +36,6 @@
 //! # Ok(()) }
 //! ```
 
-mod callers;
 mod connection;
 mod content;
 mod context;

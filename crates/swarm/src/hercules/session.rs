@@ -10,10 +10,9 @@ use anabranch_hercules::wire::message::Message;
 use anabranch_hercules::wire::ticket;
 use anabranch_paths::{Endpoint, Host};
 use anabranch_transport::control::ControlStream;
-use anabranch_transport::{ConnectError, NodeId};
+use anabranch_transport::{CallerPlace, Callers, ConnectError, NodeId};
 use tokio::sync::{mpsc, watch};
 
-use super::callers::{Callers, Place};
 use super::connection::{ControlConnection, End, PRELIMINARIES_MAX, Replaced};
 use super::context::{Context, HAND_OVER_MAX, Speaking, Work, is_cancelled};
 use super::engine::Command;
@@ -343,12 +342,10 @@ async fn listen(context: &Rc<Context>, admission: Admission) {
             stream = called.recv() => {
                 let Some(stream) = stream else { return };
                 let (context, ticket_uses, changed) = (Rc::clone(context), Rc::clone(&ticket_uses), Rc::clone(&changed));
-                callers.enter(Host::of(&stream.remote()), |place| {
-                    let serving = tokio::task::spawn_local(async move {
-                        serve(&context, stream, &ticket_uses, place).await;
-                        changed.notify_one();
-                    });
-                    serving.abort_handle()
+                let place = callers.enter(Host::of(&stream.remote()));
+                tokio::task::spawn_local(async move {
+                    serve(&context, stream, &ticket_uses, place).await;
+                    changed.notify_one();
                 });
             }
             () = changed.notified() => {}
@@ -357,29 +354,14 @@ async fn listen(context: &Rc<Context>, admission: Admission) {
     }
 }
 
-/// Hears what a caller wants, and does it if it may. Until then it has but a caller's place.
-async fn serve(context: &Rc<Context>, stream: ControlStream, ticket_uses: &RefCell<TicketUses>, place: Place) {
+/// Hears what a caller wants, and does it if it may. Until then it has but a caller's place: a message that has come by half is 64 KiB
+/// at most, so all of theirs is some 16 MiB.
+async fn serve(context: &Rc<Context>, stream: ControlStream, ticket_uses: &RefCell<TicketUses>, place: CallerPlace) {
     let (key, address) = (stream.key(), stream.remote());
-    let Ok(((mut control, exported), writing)) = ControlConnection::open(PeerId(0), stream) else { return };
-    let Ok(opened) = control.reader.next_within(PRELIMINARIES_MAX).await else { return };
-    let Message::Open { sends, chunk_len_max, proof } = opened else { return };
-    let admitted = {
-        let mut ticket_uses = ticket_uses.borrow_mut();
-        if sends == context.work.sends() {
-            Err(Rejection::SameRole)
-        } else {
-            ticket_uses.admit(key, &exported, proof.as_ref()).and_then(|()| ticket_uses.take_in())
-        }
+    let Some(Some((mut control, writing, active, _speaking))) = place.hear(admit(context, stream, ticket_uses)).await
+    else {
+        return;
     };
-    if let Err(reason) = admitted {
-        let code = if reason == Rejection::Busy { code::BUSY } else { code::REJECTED };
-        control.writer.send(Message::End { code, reason: rejection_text(reason).to_owned() }).await;
-        drop(control);
-        writing.finish().await;
-        return context.tell(Event::Rejected { address, key, reason }).await;
-    }
-    let (active, _speaking) = (Active::begin(ticket_uses), Speaking::begin(context));
-    drop(place);
     let peer = {
         let mut ticket_uses = ticket_uses.borrow_mut();
         let next = PeerId(ticket_uses.callers);
@@ -388,7 +370,7 @@ async fn serve(context: &Rc<Context>, stream: ControlStream, ticket_uses: &RefCe
         ticket_uses.callers += u32::from(known == next);
         known
     };
-    (control.peer, control.chunk_len_max) = (peer, chunk_len_max);
+    control.peer = peer;
     control.replaced = take_over(ticket_uses, key).await;
     context.tell(Event::PeerConnected { peer, key, address }).await;
     let end = session(context, control).await;
@@ -421,6 +403,36 @@ async fn serve(context: &Rc<Context>, stream: ControlStream, ticket_uses: &RefCe
         writing.finish().await;
     }
     drop(active);
+}
+
+/// Hears what a caller wants; `None` where it says nothing that makes sense, or may not.
+async fn admit<'a>(
+    context: &'a Rc<Context>,
+    stream: ControlStream,
+    ticket_uses: &'a RefCell<TicketUses>,
+) -> Option<(ControlConnection, WriteTask, Active<'a>, Speaking<'a>)> {
+    let (key, address) = (stream.key(), stream.remote());
+    let ((mut control, exported), writing) = ControlConnection::open(PeerId(0), stream).ok()?;
+    let opened = control.reader.next_within(PRELIMINARIES_MAX).await.ok()?;
+    let Message::Open { sends, chunk_len_max, proof } = opened else { return None };
+    let admitted = {
+        let mut ticket_uses = ticket_uses.borrow_mut();
+        if sends == context.work.sends() {
+            Err(Rejection::SameRole)
+        } else {
+            ticket_uses.admit(key, &exported, proof.as_ref()).and_then(|()| ticket_uses.take_in())
+        }
+    };
+    if let Err(reason) = admitted {
+        let code = if reason == Rejection::Busy { code::BUSY } else { code::REJECTED };
+        control.writer.send(Message::End { code, reason: rejection_text(reason).to_owned() }).await;
+        drop(control);
+        writing.finish().await;
+        context.tell(Event::Rejected { address, key, reason }).await;
+        return None;
+    }
+    control.chunk_len_max = chunk_len_max;
+    Some((control, writing, Active::begin(ticket_uses), Speaking::begin(context)))
 }
 
 /// A guest does one thing, over one connection: the one before is of a process that is gone, and might be missed only when it has

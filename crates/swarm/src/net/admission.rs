@@ -5,17 +5,12 @@
 //! admitted, gets a peer's place; where all are taken, somebody [gives way](gives_way). And we dial no more than
 //! [so many](DIALS_PER_SECOND) in a second, whoever names how many addresses.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anabranch_paths::{Host, who_goes};
-use tokio::task::AbortHandle;
+use anabranch_paths::Host;
 
-/// Accepted connections that have not said yet what they want.
-const HANDSHAKES_MAX: usize = 256;
-/// Of these, one host's: as many as dial at once where a whole network has one address.
-const HANDSHAKES_OF_HOST_MAX: usize = 32;
 /// Connections of one content to one host: two peers with every path they may have, or a network of thirty behind one address. Of
 /// this machine there may be any number.
 pub(crate) const PLACES_OF_HOST_MAX: usize = 32;
@@ -26,39 +21,6 @@ const IDLE_MIN: Duration = Duration::from_secs(60);
 const DIALS_PER_SECOND: u32 = 30;
 /// Connections opened at once after a rest: what a tracker names at first.
 const DIALS_BURST: u32 = 100;
-
-/// Accepted connections that have not said yet what they want.
-#[derive(Default)]
-pub(crate) struct PendingHandshakes {
-    /// The oldest first.
-    all: RefCell<VecDeque<(u64, Host, AbortHandle)>>,
-    next: Cell<u64>,
-}
-
-impl PendingHandshakes {
-    /// A number for the next accepted connection.
-    pub(crate) fn number(&self) -> u64 {
-        let number = self.next.get();
-        self.next.set(number.wrapping_add(1));
-        number
-    }
-
-    /// A connection from `host` was accepted, and is served by `task`; the task of another one may be ended to make room for it.
-    pub(crate) fn enter(&self, number: u64, host: Host, task: AbortHandle) {
-        let mut all = self.all.borrow_mut();
-        all.push_back((number, host, task));
-        let hosts: Vec<Host> = all.iter().map(|(_, host, _)| *host).collect();
-        let goes = who_goes(&hosts, host, HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX);
-        if let Some((_, _, task)) = goes.and_then(|at| all.remove(at)) {
-            task.abort();
-        }
-    }
-
-    /// The connection said what it wants, or ended.
-    pub(crate) fn leave(&self, number: u64) {
-        self.all.borrow_mut().retain(|(other, ..)| *other != number);
-    }
-}
 
 /// A place that is taken: by whom, and since when nothing moved there.
 #[derive(Clone, Copy, Debug)]
@@ -117,33 +79,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn goes(hosts: &[Host], host: Host) -> Option<usize> {
-        who_goes(hosts, host, HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX)
-    }
-
     fn host(number: u32) -> Host {
         Host::of(&std::net::SocketAddr::from((std::net::Ipv4Addr::from_bits(0x0a00_0000 + number), 1)).into())
-    }
-
-    #[test]
-    fn a_host_that_is_silent_many_times_loses_its_own_oldest() {
-        let mut hosts = vec![host(7)];
-        hosts.extend([host(1); HANDSHAKES_OF_HOST_MAX]);
-        assert_eq!(goes(&hosts, host(1)), None);
-        hosts.push(host(1));
-        assert_eq!(goes(&hosts, host(1)), Some(1));
-        // This machine is one host of many programs: for it the limit is that of all.
-        let own = Host::of(&"127.0.0.1:1".parse().unwrap());
-        assert_eq!(goes(&[own; HANDSHAKES_MAX], own), None);
-        assert_eq!(goes(&[own; HANDSHAKES_MAX + 1], own), Some(0));
-    }
-
-    #[test]
-    fn handshakes_of_many_hosts_make_room_for_one_more() {
-        let mut hosts: Vec<Host> = (0..HANDSHAKES_MAX as u32).map(|number| host(number / 8)).collect();
-        assert_eq!(goes(&hosts, host(0)), None);
-        hosts.push(host(20));
-        assert_eq!(goes(&hosts, host(20)), Some(160), "of the host with most, the oldest");
     }
 
     #[test]

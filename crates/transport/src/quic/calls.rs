@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use anabranch_paths::{Endpoint, Host};
 use noq::{ClientConfig, Connection, ConnectionError, Incoming};
 
-use super::callers::Callers;
 use super::endpoint::CloseCode;
 use super::tls;
+use crate::Callers;
 use crate::error::CONNECT_TIMEOUT;
 use crate::{ConnectError, NodeId};
 
@@ -76,12 +76,6 @@ pub(super) async fn answer<F: Future<Output = ()> + Send + 'static>(
             continue;
         }
         let serving = serve(incoming, from);
-        callers.enter(host, |place| {
-            let serving = tokio::spawn(async move {
-                serving.await;
-                drop(place);
-            });
-            serving.abort_handle()
-        });
+        tokio::spawn(callers.enter(host).hear(serving));
     }
 }

@@ -9,12 +9,11 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_paths::{Endpoint, Path, PathPeer, ScionAddr, ScionPath};
+use anabranch_paths::{Endpoint, PENDING_MAX, Path, PathPeer, ScionAddr, ScionPath};
 use anabranch_scion::socket::{BindError, RouteError, RouteId, RouteInfo, Socket};
 use noq::{AsyncUdpSocket, ConnectionError, EndpointConfig, Incoming, ServerConfig, VarInt};
 use tokio::sync::{Mutex, mpsc};
 
-use super::callers::HANDSHAKES_MAX;
 use super::calls;
 use super::config::{self, MTU_MAX, MTU_MIN, QuicOptions};
 use super::driver::Driver;
@@ -177,7 +176,7 @@ impl QuicEndpoint {
         let client_tls = tls::client(identity, &options.protocol).map_err(io::Error::other)?;
         let mut server = ServerConfig::with_crypto(Arc::new(server_tls));
         // One connection, one path, for life.
-        server.migration(false).max_incoming(HANDSHAKES_MAX);
+        server.migration(false).max_incoming(PENDING_MAX);
         server.incoming_buffer_size(INCOMING_BYTES).incoming_buffer_size_total(INCOMING_BYTES_ALL);
         let mut endpoint = EndpointConfig::default();
         endpoint.max_udp_payload_size(MTU_MAX).map_err(io::Error::other)?;

@@ -8,7 +8,6 @@
 //! What peers may make all connections hold comes out of one [`QuicBudget`].
 
 mod budget;
-mod callers;
 mod calls;
 mod config;
 mod driver;

@@ -16,7 +16,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anabranch_paths::{Host, who_goes};
+use anabranch_paths::{Host, PENDING_MAX, PendingCallers};
 use bytes::{Bytes, BytesMut};
 use noq_proto::congestion::{Controller, ControllerFactory};
 use noq_proto::{
@@ -24,7 +24,6 @@ use noq_proto::{
     FourTuple, IdleTimeout, Incoming, SendDatagramError, ServerConfig, Transmit, TransportConfig, VarInt,
 };
 
-use super::callers::{HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX, HANDSHAKES_OF_HOST_TRUSTED, HANDSHAKES_TRUSTED};
 use super::calls::NO_APPLICATION_PROTOCOL;
 use super::config::{IDLE_TIMEOUT, KEEP_ALIVE, MTU_MIN};
 use super::endpoint::CloseCode;
@@ -127,8 +126,8 @@ pub struct SecureDatagrams {
     conns: HashMap<ConnectionHandle, Conn>,
     /// Those that were admitted, the newest last.
     of_way: HashMap<u32, Vec<ConnectionHandle>>,
-    /// Callers whose keys are not known yet, the oldest first.
-    callers: VecDeque<(ConnectionHandle, Host)>,
+    /// Callers whose keys are not known yet.
+    callers: PendingCallers<ConnectionHandle, ()>,
     out: VecDeque<SecurePackets>,
     events: VecDeque<SecureEvent>,
     held: Vec<(u32, bool)>,
@@ -171,7 +170,7 @@ impl SecureDatagrams {
             server,
             conns: HashMap::new(),
             of_way: HashMap::new(),
-            callers: VecDeque::new(),
+            callers: PendingCallers::default(),
             out: VecDeque::new(),
             events: VecDeque::new(),
             held: Vec::new(),
@@ -351,16 +350,13 @@ impl SecureDatagrams {
         self.conns.insert(handle, conn);
     }
 
-    /// A caller, who may be anybody: as at any door ([`super::callers`]).
+    /// A caller, who may be anybody: as at any door ([`PendingCallers`]).
     fn take_in(&mut self, now: Instant, incoming: Incoming, way: u32, host: Host, (packet_len, longest): (u16, u16)) {
-        if self.conns.len() >= CONNECTIONS_MAX + HANDSHAKES_MAX || self.conns_of(way) >= CONNECTIONS_OF_WAY_MAX {
+        if self.conns.len() >= CONNECTIONS_MAX + PENDING_MAX || self.conns_of(way) >= CONNECTIONS_OF_WAY_MAX {
             return self.endpoint.ignore(incoming);
         }
-        let of_host = self.callers.iter().filter(|(_, other)| *other == host).count();
-        let must_prove =
-            self.callers.len() >= HANDSHAKES_TRUSTED || of_host >= HANDSHAKES_OF_HOST_TRUSTED && !host.is_loopback();
         self.buffer.clear();
-        if must_prove && !incoming.remote_address_validated() {
+        if self.callers.must_prove(host) && !incoming.remote_address_validated() {
             // Its second attempt comes back here.
             match self.endpoint.retry(incoming, &mut self.buffer) {
                 Ok(transmit) => self.put(way, &transmit),
@@ -376,10 +372,7 @@ impl SecureDatagrams {
                 let conn =
                     Conn { connection, way, began: now, key: None, is_caller: false, is_closed: false, capacity };
                 self.insert(handle, conn);
-                self.callers.push_back((handle, host));
-                let hosts: Vec<Host> = self.callers.iter().map(|(_, host)| *host).collect();
-                let goes = who_goes(&hosts, host, HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX);
-                if let Some((gone, _)) = goes.and_then(|at| self.callers.remove(at)) {
+                if let Some((gone, ())) = self.callers.enter(handle, host, ()) {
                     self.end(now, gone, CloseCode::Busy, String::new());
                 }
                 self.drive(now, handle);
@@ -415,7 +408,7 @@ impl SecureDatagrams {
 
     /// Nothing goes over it any more.
     fn forget(&mut self, handle: ConnectionHandle) {
-        self.callers.retain(|(caller, _)| *caller != handle);
+        self.callers.leave(&handle);
         if let Some(conn) = self.conns.get(&handle)
             && let Some(of_way) = self.of_way.get_mut(&conn.way)
         {
@@ -440,7 +433,7 @@ impl SecureDatagrams {
             match event {
                 Event::Connected => {
                     conn.key = conn.connection.crypto_session().peer_identity().and_then(tls::node_id_of);
-                    self.callers.retain(|(caller, _)| *caller != handle);
+                    self.callers.leave(&handle);
                     if let Some(key) = conn.key {
                         self.events.push_back(SecureEvent::Opened { conn: SecureConn(handle), way, key });
                     }

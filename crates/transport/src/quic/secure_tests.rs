@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anabranch_paths::Endpoint as Address;
+use anabranch_paths::{Endpoint as Address, PENDING_TRUSTED};
 
 use super::*;
 
@@ -240,7 +240,7 @@ fn floods_of_callers_are_bounded() {
             door.datagrams.sent(usize::MAX / 2000);
         }
     }
-    assert!(door.datagrams.callers.len() <= HANDSHAKES_TRUSTED, "{}", door.datagrams.callers.len());
+    assert!(door.datagrams.callers.len() <= PENDING_TRUSTED, "{}", door.datagrams.callers.len());
     // Nobody answered: all are gone.
     let mut now = now;
     while let Some(due) = door.datagrams.deadline() {

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_paths::Endpoint;
+use anabranch_paths::{Endpoint, PENDING_MAX};
 use noq::{EndpointConfig, IdleTimeout, Incoming, ServerConfig, TransportConfig, VarInt};
 pub use noq::{RecvStream, SendStream};
 use noq_proto::HashedConnectionIdGenerator;
@@ -19,7 +19,6 @@ use ring::hmac;
 use tokio::sync::{Mutex, mpsc};
 
 use self::port::{Port, Shared};
-use super::callers::HANDSHAKES_MAX;
 use super::calls;
 use super::config::{MTU_MIN, QuicOptions};
 use super::driver::Driver;
@@ -80,7 +79,7 @@ impl ControlEndpoint {
         let server_tls = tls::server(identity, protocol).map_err(io::Error::other)?;
         let client_tls = tls::client(identity, protocol).map_err(io::Error::other)?;
         let mut server = ServerConfig::with_crypto(Arc::new(server_tls));
-        server.transport_config(transport()).migration(true).max_incoming(HANDSHAKES_MAX);
+        server.transport_config(transport()).migration(true).max_incoming(PENDING_MAX);
         server.incoming_buffer_size(INCOMING_BYTES).incoming_buffer_size_total(INCOMING_BYTES_ALL);
         let port = Box::new(Port(Arc::clone(&shared)));
         let config = recognisable(identity, socket.local());
