@@ -157,6 +157,8 @@ pub(super) struct Sent {
     pub at: Instant,
     /// It left before.
     pub is_again: bool,
+    /// The peer took back its request meanwhile: if it is lost, it does not leave again.
+    pub is_cancelled: bool,
 }
 
 impl Along for Sent {

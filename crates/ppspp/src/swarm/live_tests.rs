@@ -364,7 +364,7 @@ fn a_new_stream_begins_with_nothing_on_its_way() {
     };
     show(&mut swarm, 50, 990);
     let channel = swarm.channels.get_mut(&id).expect("there");
-    channel.inflight.insert(100..102, channel::Sent { number: 7, at: now, is_again: false });
+    channel.inflight.insert(100..102, channel::Sent { number: 7, at: now, is_again: false, is_cancelled: false });
     channel.sent_order.push_back((7, 100..102));
     channel.assumed.insert_range(100..102);
     channel.latest.push_back(101);

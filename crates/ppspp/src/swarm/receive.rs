@@ -125,7 +125,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                         }
                     }
                     self.lacks_allowance |= channel.wants.is_empty() && channel.allowance.up_bytes == 0;
-                    channel.wants.push_back(range);
+                    channel.want(range);
                     self.bound_cells();
                 }
                 Message::Cancel(range) => {

@@ -305,6 +305,26 @@ impl<P: PeerAddress> Channel<P> {
         }
     }
 
+    /// The peer wants these.
+    pub(super) fn want(&mut self, range: Range<u64>) {
+        self.set_cancelled(&range, false);
+        self.wants.push_back(range);
+    }
+
+    /// Whether these, as far as they are on their way, are wanted no more.
+    fn set_cancelled(&mut self, range: &Range<u64>, is_cancelled: bool) {
+        let mut changed = Vec::new();
+        let mut from = range.start;
+        while let Some(run) = self.inflight.next_run(from).filter(|run| run.start < range.end) {
+            let run = run.start..run.end.min(range.end);
+            if let Some(sent) = self.inflight.get(run.start).filter(|sent| sent.is_cancelled != is_cancelled) {
+                changed.push((run.clone(), Sent { is_cancelled, ..sent }));
+            }
+            from = run.end;
+        }
+        changed.into_iter().for_each(|(run, sent)| self.inflight.insert(run, sent));
+    }
+
     /// The peer does not want these any more.
     pub(super) fn cancel(&mut self, range: &Range<u64>) {
         self.wants = std::mem::take(&mut self.wants)
@@ -313,6 +333,7 @@ impl<P: PeerAddress> Channel<P> {
             .filter(|want| !want.is_empty())
             .take(super::channel::WANTS_MAX)
             .collect();
+        self.set_cancelled(range, true);
     }
 
     /// Chunks that follow each other left.
@@ -325,7 +346,7 @@ impl<P: PeerAddress> Channel<P> {
         if self.inflight.is_empty() {
             self.sent_order.clear();
         }
-        self.inflight.insert(chunks.clone(), Sent { number, at: now, is_again });
+        self.inflight.insert(chunks.clone(), Sent { number, at: now, is_again, is_cancelled: false });
         match self.sent_order.back_mut() {
             Some((first, run)) if run.end == chunks.start && *first + (run.end - run.start) == number => {
                 run.end = chunks.end;
@@ -410,15 +431,15 @@ impl<P: PeerAddress> Channel<P> {
         self.assumed = Binmap::new();
         self.latest.clear();
         for chunk in lost {
-            // Sent again, unless it arrived after all.
-            let before = self.inflight.len();
-            self.inflight.remove(&(*chunk..chunk + 1), |_, _| ());
-            if self.inflight.len() < before {
+            // Sent again, unless it arrived after all, or is not waited for any more.
+            let mut gone = None;
+            self.inflight.remove(&(*chunk..chunk + 1), |_, sent| gone = Some(sent));
+            if let Some(gone) = gone {
                 if self.lost.len() < LOST_MAX {
                     self.lost.insert(*chunk);
                 }
                 match self.wants.front_mut() {
-                    _ if self.choked => {}
+                    _ if self.choked || gone.is_cancelled => {}
                     Some(want) if want.end == *chunk => want.end += 1,
                     _ => self.wants.push_front(*chunk..chunk + 1),
                 }
@@ -465,5 +486,22 @@ mod tests {
         leave(&mut channel, now, 130..131, true);
         channel.acked(now + ms(1) / 2, &(130..131), 1000);
         assert_eq!(channel.control.ledbat().rtt(), before);
+    }
+
+    /// What was taken back does not leave again where it is lost, unless it was asked for once more.
+    #[test]
+    fn what_is_cancelled_leaves_no_second_time() {
+        let now = Instant::now();
+        let mut channel: Channel<SocketAddr> =
+            Channel::new(([10, 0, 0, 1], 7).into(), Dialect::Rfc7574, Mode::Fast, now);
+        channel.want(0..100);
+        let around = Around::of(&channel, &(0..60), PROVEN_LAYERS_MIN, CLEAN_MIN);
+        channel.left(now, 0..60, false, around);
+        channel.served(60);
+        channel.cancel(&(10..90));
+        channel.want(40..50);
+        assert!(channel.lose_late(now + Duration::from_secs(60)));
+        let wanted: Binmap = channel.wants.iter().flat_map(|range| Bin::cover(range.clone())).collect();
+        assert_eq!(wanted.runs().collect::<Vec<_>>(), [0..10, 40..50, 90..100]);
     }
 }
