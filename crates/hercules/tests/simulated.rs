@@ -111,6 +111,24 @@ fn all_paths_lost_for_a_minute_is_waited_out() {
     assert!(flow.written == bytes);
 }
 
+/// What is under way at the end of a long path is very many packets, all of which go once more, one for each that came.
+#[test]
+fn the_end_of_a_long_path_takes_two_round_trips() {
+    let (rate, rtt) = (mbit(100.0), ms(300));
+    let mut net = Net::new(16, vec![Link::new(rate, rtt / 2, rate * 0.1).lossy(0.01), Link::wide(rtt / 2)]);
+    let chunks = 1_200_000;
+    net.add_flow(Content::Blank(chunks * 256), 256, Kind::Fair, &[(&[0], &[1], None)], &[], None);
+    let came = |net: &Net| net.flows[0].receiver.progress().0;
+    net.run(2 * MINUTE, |net| net.flows[0].sender.progress().round > 1);
+    let (from, reports) = (net.now, net.flows[0].report_bytes);
+    net.run(2 * MINUTE, |net| came(net) == chunks);
+    let took = net.now - from;
+    let reports = net.flows[0].report_bytes - reports;
+    println!("{took:?} after the first round, {reports} bytes of reports");
+    assert!(came(&net) == chunks && took < rtt * 5 / 2 && reports < 300_000);
+    assert!(!net.flows[0].events.iter().any(|(_, event)| matches!(event, Event::PathDown { .. })));
+}
+
 #[test]
 fn what_was_kept_is_not_sent_again() {
     let bytes = content(10 << 20, 3);

@@ -28,6 +28,8 @@ const INTERVALS_MAX: usize = 8192;
 const MARK_BYTES_MIN: u64 = 20_000;
 /// ... but waits for them no longer than this.
 const MARK_LATE_MAX: Duration = Duration::from_millis(250);
+/// Marks a round trip where there is nothing more to send than what is under way, if these are not apart as intervals are.
+const LAST_MARKS: u32 = 32;
 /// Packets of which the fate is open at most: the receiver's window, with room for what is lost.
 const FLIGHT_PACKETS_MAX: usize = crate::window::WINDOW_PACKETS as usize / 2;
 /// How far packets overtake others, at first and at most (RFC 9002 §6.1.1: 3).
@@ -385,8 +387,8 @@ impl Path {
         let due = open.start + open.plan.length;
         Some(match open.packets {
             0 => open.start + if idle { KEEP_ALIVE } else { KEEP_ALIVE.min(open.plan.length + MARK_LATE_MAX) },
-            // The last packets are marked at once: their fate is all that is waited for.
-            _ if idle => open.start.max(self.filled),
+            // The last packets are marked at once, as their fate is all that is waited for; but not each of very many that are sent once more.
+            _ if idle => (open.start + (self.rtt / LAST_MARKS).min(congestion::INTERVAL_MIN)).max(self.filled),
             _ if open.interval.sent_bytes >= MARK_BYTES_MIN => due,
             _ => due + MARK_LATE_MAX,
         })
