@@ -3,6 +3,7 @@
 //! What was lost does not wait for the next round where it can go before: while it is in memory, and once the round has moved far
 //! on. So a receiver that stops has few spans with a hole in them, which are of no use to it when it comes again.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -31,8 +32,8 @@ pub(super) struct Work {
     pub round: u32,
     /// Where the round is.
     cursor: u64,
-    /// Sent a second time while the first was under way.
-    doubled: ChunkSet,
+    /// To be sent a second time while the first is under way.
+    to_double: VecDeque<u64>,
     doubled_at: Option<Instant>,
 }
 
@@ -44,7 +45,7 @@ impl Work {
             later: ChunkSet::new(chunks),
             round: 1,
             cursor: 0,
-            doubled: ChunkSet::new(chunks),
+            to_double: VecDeque::new(),
             doubled_at: None,
         }
     }
@@ -168,7 +169,8 @@ impl Work {
         self.cursor = cursor;
     }
 
-    /// Everything was sent, some of it is under way: sends it a second time, where that is cheap, once a round trip.
+    /// Everything was sent, some of it is under way: sends it a second time, where that is cheap, once a round trip. First what was sent
+    /// last, of which it is known last whether it came.
     pub(super) fn double(
         &mut self,
         shelf: &mut impl Shelf,
@@ -182,25 +184,22 @@ impl Work {
             return;
         }
         if self.doubled_at.is_none_or(|at| now >= at + every) {
-            self.doubled.clear();
+            self.to_double = self.acked.gaps(0..self.acked.limit()).flatten().collect();
+            // What is under way of the first half is known about by the time that the other is sent again.
+            self.to_double.rotate_left(self.to_double.len() / 2);
             self.doubled_at = Some(now);
         }
-        let limit = self.acked.limit();
-        for gap in self.acked.gaps(0..limit) {
-            for chunk in gap {
-                if out.len() >= room {
-                    return;
-                }
-                if self.doubled.contains(chunk) {
-                    continue;
-                }
-                if shelf.at_hand(chunk).is_none() {
-                    shelf.want(chunk);
-                    return;
-                }
-                self.doubled.insert(chunk);
-                out.push(chunk);
+        while out.len() < room
+            && let Some(chunk) = self.to_double.pop_front()
+        {
+            if self.acked.contains(chunk) {
+                continue;
             }
+            if shelf.at_hand(chunk).is_none() {
+                shelf.want(chunk);
+                return self.to_double.push_front(chunk);
+            }
+            out.push(chunk);
         }
     }
 }
