@@ -247,6 +247,8 @@ impl Congestion for Fair {
         if !self.started {
             return self.start.plan(path);
         }
+        // A path that comes and goes leaves less of it each time.
+        self.window = self.window.max(SEGMENTS_MIN * segment(path));
         let rtt = self.spread(path);
         let rate = PACE * self.window / rtt.as_secs_f64();
         let length = (rtt / INTERVALS_PER_RTT).max(Duration::from_secs_f64(path.interval_bytes_min / rate.max(1.0)));
