@@ -54,6 +54,8 @@ const NATURE_ROUNDS: f64 = 8.0;
 /// How many losses more than expected count as congestion: so many standard deviations, and so many packets.
 const UNUSUAL_DEVIATIONS: f64 = 4.0;
 const UNUSUAL_PACKETS: f64 = 3.0;
+/// A path that loses a packet by nature less often than in so many round trips loses none.
+const LOSSY_ROUNDS: f64 = 8.0;
 /// No path that is worth using loses so much by nature.
 const NATURE_MAX: f64 = 0.2;
 /// After the start: of the rate that arrived, with an empty queue.
@@ -106,6 +108,18 @@ struct Epoch {
 struct Round {
     sent: f64,
     lost: f64,
+}
+
+impl Round {
+    fn of(interval: &Interval, path: &PathView) -> Self {
+        let [sent, lost] = [interval.sent_bytes, interval.lost_bytes].map(|bytes| bytes as f64 / path.packet_bytes);
+        Self { sent, lost }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.lost += other.lost;
+    }
 }
 
 fn segment(path: &PathView) -> f64 {
@@ -163,11 +177,21 @@ impl Fair {
     }
 
     fn reduce(&mut self, waited: Duration, path: &PathView) {
+        self.shrink(BETA, waited, path);
+    }
+
+    /// What was lost in a queue is no more than what this path loses by nature: there may be room in the queue yet, and it is emptied.
+    fn drain(&mut self, waited: Duration, path: &PathView) {
+        let empty = path.rtt_min.as_secs_f64() / (path.rtt_min + waited).as_secs_f64();
+        self.shrink((AFTER_START * empty).max(BETA), waited, path);
+    }
+
+    fn shrink(&mut self, left: f64, waited: Duration, path: &PathView) {
         self.shrunk = Some((path.now, waited));
         // RFC 9438 §4.7: fast convergence.
         self.max = if self.window < self.max { self.window * (1.0 + BETA) / 2.0 } else { self.window };
         self.prior = self.window;
-        self.window = (self.window * BETA).max(SEGMENTS_MIN * segment(path));
+        self.window = (self.window * left).max(SEGMENTS_MIN * segment(path));
         self.epoch = None;
         self.unanswered = self.planned + 1;
         self.stale = true;
@@ -198,6 +222,11 @@ impl Fair {
         let expected = self.nature * round.sent;
         let unusual = round.lost > expected + UNUSUAL_DEVIATIONS * expected.sqrt() + UNUSUAL_PACKETS;
         unusual || round.lost > (NATURE_MAX * round.sent).max(UNUSUAL_PACKETS)
+    }
+
+    /// Whether this path loses packets by nature, one in so many round trips at least.
+    fn is_lossy(&self, path: &PathView) -> bool {
+        self.nature * self.window / path.packet_bytes > 1.0 / LOSSY_ROUNDS
     }
 
     fn on_round(&mut self, round: Round, path: &PathView) {
@@ -231,8 +260,7 @@ impl Fair {
             self.nature = (self.round.lost / self.round.sent.max(1.0)).min(NATURE_MAX);
             self.round = Round::default();
         } else if interval.loss() < NATURE_MAX && !interval.idle && !self.is_queue(self.waited, path) {
-            self.round.sent += interval.sent_bytes as f64 / path.packet_bytes;
-            self.round.lost += interval.lost_bytes as f64 / path.packet_bytes;
+            self.round.add(&Round::of(interval, path));
         }
     }
 }
@@ -265,11 +293,15 @@ impl Congestion for Fair {
         let answered = interval.id < self.unanswered;
         if !answered && interval.lost_bytes > 0 && self.is_queue(longer, path) {
             self.tested = None;
-            return self.reduce(longer, path);
+            let lost = Round::of(interval, path);
+            return if self.is_lossy(path) && !self.is_unusual(&lost) {
+                self.drain(longer, path);
+            } else {
+                self.reduce(longer, path);
+            };
         }
         if !answered {
-            self.round.sent += interval.sent_bytes as f64 / path.packet_bytes;
-            self.round.lost += interval.lost_bytes as f64 / path.packet_bytes;
+            self.round.add(&Round::of(interval, path));
             if self.round.sent * path.packet_bytes >= self.window {
                 let round = std::mem::take(&mut self.round);
                 self.on_round(round, path);
@@ -290,7 +322,8 @@ impl Congestion for Fair {
         // The last round trip alone may be that of a busy host.
         let latest = path.rtt_latest.saturating_sub(path.rtt_min);
         let waited = if waits_span(path).is_some() { self.waited } else { self.waited.max(latest) };
-        if self.started && id >= self.unanswered && self.is_queue(waited, path) {
+        // How many more are lost of a lossy path's interval is waited for.
+        if self.started && id >= self.unanswered && self.is_queue(waited, path) && !self.is_lossy(path) {
             self.tested = None;
             self.reduce(waited, path);
         }
