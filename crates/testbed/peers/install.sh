@@ -6,7 +6,7 @@
 #   install.sh clients       installs Deluge, and WebTorrent into .deps/webtorrent (wants Node.js with npm)
 #   install.sh jpan          builds a SCION end host around JPAN into .deps/jpan, and installs Maven and a JDK for it
 #   install.sh pocketscion   installs what interop/pocketscion takes to build
-#   install.sh bench         installs the programs that bulk transfer is measured beside
+#   install.sh bench         installs the programs that bulk transfer is measured beside, and builds croc into .deps/croc where Go is
 #   install.sh slurm         installs Slurm, for tests of job arrays
 #   install.sh film          installs what makes films, and who plays them
 set -eu
@@ -109,6 +109,10 @@ bench)
     need globus-url-copy globus-gass-copy-progs
     need /usr/sbin/globus-gridftp-server globus-gridftp-server-progs
     install_packages
+    # A rival more, where Go is: a minute.
+    [ -x .deps/croc/croc ] || ! command -v go >/dev/null ||
+        GOBIN=$PWD/.deps/croc go install github.com/schollz/croc/v10@v10.7.0 ||
+        echo "croc was not built: bulk transfer is measured without it" >&2
     exit
     ;;
 esac

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -48,6 +49,38 @@ pub fn send(address: Endpoint, options: &QuicOptions, len: u64, listening: impl 
     })
 }
 
+/// Calls `peer` from `local`, receives without looking for `skipped`, and then for `counted`: bytes a second meanwhile.
+pub fn receive_for(
+    local: SocketAddr,
+    peer: SocketAddr,
+    options: &QuicOptions,
+    skipped: Duration,
+    counted: Duration,
+) -> Result<f64> {
+    runtime()?.block_on(async {
+        let endpoint = bind(local.into(), options)?;
+        let stream = endpoint.connect(peer.into(), None).await.map_err(|error| nonsense(&error.to_string()))?;
+        let (start, mut block, mut bytes, mut begun) = (Instant::now(), vec![0; CHUNK], 0, None);
+        let end = start + skipped + counted;
+        while Instant::now() < end {
+            let ready = tokio::time::timeout_at(end.into(), poll_fn(|cx| stream.poll_recv_ready(cx)));
+            let Ok(ready) = ready.await else { break };
+            ready.map_err(Error::system("receiving"))?;
+            match take(&stream, &mut block)? {
+                Some(0) => return Err(nonsense("it ended before it was measured")),
+                Some(len) => bytes += len as u64,
+                None => {}
+            }
+            if start.elapsed() >= skipped {
+                begun.get_or_insert((Instant::now(), bytes));
+            }
+        }
+        drop(stream);
+        endpoint.close().await;
+        Ok(begun.map_or(0.0, |(since, before)| (bytes - before) as f64 / since.elapsed().as_secs_f64()))
+    })
+}
+
 /// Calls `peer` from `local` and receives until the stream ends. A peer of SCION is reached over the first path that `daemon`
 /// knows; one of our own AS needs no daemon.
 pub fn receive(local: Endpoint, peer: Endpoint, daemon: Option<&str>, options: &QuicOptions) -> Result<Report> {
@@ -84,17 +117,25 @@ async fn drain(stream: &QuicStream) -> Result<Report> {
     loop {
         poll_fn(|cx| stream.poll_recv_ready(cx)).await.map_err(Error::system("receiving"))?;
         let begin = *first.get_or_insert_with(Instant::now);
-        let mut iovecs = [libc::iovec { iov_base: block.as_mut_ptr().cast(), iov_len: block.len() }];
-        // SAFETY: the entry describes `block`, which outlives the call and is ours alone.
-        match unsafe { stream.try_recv(&mut iovecs) } {
-            Ok(0) => {
+        match take(stream, &mut block)? {
+            Some(0) => {
                 let stats = stream.stats().map_err(Error::system("reading the path's figures"))?;
                 return Ok(Report { bytes, wall: begin.elapsed(), stats });
             }
-            Ok(len) => bytes += len as u64,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(Error::system("receiving")(error)),
+            Some(len) => bytes += len as u64,
+            None => {}
         }
+    }
+}
+
+/// What is there now; 0 at the end, `None` where nothing is.
+fn take(stream: &QuicStream, block: &mut [u8]) -> Result<Option<usize>> {
+    let mut iovecs = [libc::iovec { iov_base: block.as_mut_ptr().cast(), iov_len: block.len() }];
+    // SAFETY: the entry describes `block`, which outlives the call and is ours alone.
+    match unsafe { stream.try_recv(&mut iovecs) } {
+        Ok(len) => Ok(Some(len)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(Error::system("receiving")(error)),
     }
 }
 

@@ -12,7 +12,7 @@ use anabranch_transport::{Congestion, QuicOptions};
 use serde_json::json;
 
 const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH cached|direct | read FILE cached|direct | tcp-send BYTES LISTEN | tcp-recv BYTES PEER \
-     | quic-send BYTES LISTEN cubic|bbr MTU | quic-recv PEER cubic|bbr MTU LOCAL [DAEMON] | udp-send PEER MTU SECONDS | udp-recv PORT | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS | dht-nodes ADDRESS,... ENTRY,...";
+     | quic-send BYTES LISTEN cubic|bbr MTU | quic-recv PEER cubic|bbr MTU LOCAL [DAEMON] | quic-rate PEER cubic|bbr MTU LOCAL SKIPPED_SECONDS COUNTED_SECONDS | udp-send PEER MTU SECONDS | udp-recv PORT | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS | dht-nodes ADDRESS,... ENTRY,...";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -75,6 +75,13 @@ fn run(words: &[&str]) -> Result<()> {
                     "rtt_us": stats.rtt.as_micros() as u64,
                 })
             );
+            Ok(())
+        }
+        ["quic-rate", peer, congestion, mtu, local, skipped, counted] => {
+            let options = quic_options(congestion, mtu)?;
+            let seconds = |text| Ok::<_, Error>(Duration::from_secs(parse(text)?));
+            let rate = quic::receive_for(parse(local)?, parse(peer)?, &options, seconds(skipped)?, seconds(counted)?)?;
+            println!("{}", json!({ "event": "finished", "rate_bits": rate * 8.0 }));
             Ok(())
         }
         ["udp-send", peer, mtu, seconds] => {

@@ -20,6 +20,8 @@ use crate::workspace::Workspace;
 /// The long link.
 const LONG_RATE_BITS: u64 = 1_000_000_000;
 const LONG_RTT: Duration = Duration::from_millis(194);
+/// What QUIC is given to send: more than it gets to.
+const QUIC_LEN: &str = "1000000000000";
 /// Of the link's rate, headers included, that it has to reach.
 const REACHED: f64 = 0.85;
 /// Over which the rate is looked at, in turns of [`LOOK_EVERY`].
@@ -57,6 +59,25 @@ pub(super) fn long_tcp(_: &mut Workspace, congestion: &str, loss: f64) -> Result
     let iperf = Iperf::start([&wire.left, &wire.right], Wire::RIGHT, congestion, &["-t", "15", "-O", "5"])?;
     let sample = iperf.finish(None)?;
     Ok(Sample { figure: sample.figure * 1e8 / LONG_RATE_BITS as f64, cpu_fetch: None, cpu_share: None, ..sample })
+}
+
+/// One stream of QUIC, as the program's torrents have it, over the long link.
+pub(super) fn long_quic(workspace: &mut Workspace, congestion: &str, loss: f64) -> Result<Sample> {
+    let wire = wire(LONG_RATE_BITS, LONG_RTT, loss)?;
+    let floor = workspace.floor();
+    // IPv4 and UDP take 28 bytes.
+    let mtu = "1472";
+    let listen = format!("{}:7000", Wire::LEFT);
+    let mut sender = wire.left.command(&floor);
+    let mut sender = Process::spawn("sender", sender.args(["quic-send", QUIC_LEN, &listen, congestion, mtu]))?;
+    sender.wait_event("listening", LIMIT)?;
+    let mut receiver = wire.right.command(&floor);
+    receiver.args(["quic-rate", &listen, congestion, mtu, &format!("{}:0", Wire::RIGHT), "5", "15"]);
+    let (lines, _) = Process::run("receiver", &mut receiver, LIMIT)?;
+    sender.stop()?;
+    let rate_bits = lines.iter().find_map(|line| line.json()["rate_bits"].as_f64());
+    let rate_bits = rate_bits.ok_or_else(|| Error::Nonsense { name: "QUIC".into(), what: "it told no rate".into() })?;
+    Ok(Sample { figure: rate_bits * 1e2 / LONG_RATE_BITS as f64, ..Sample::default() })
 }
 
 /// The content over the long link.

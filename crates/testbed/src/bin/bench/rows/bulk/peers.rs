@@ -206,6 +206,28 @@ pub(super) fn gridftp(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
     serve_and_fetch(workspace, ("globus-gridftp-server", &mut server), ("globus-url-copy", &mut client), &out)
 }
 
+/// A file by croc, encrypted, from the relay that it has in the sending process.
+pub(super) fn croc(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
+    let program = checkout().join(".deps/croc/croc");
+    if !program.is_file() {
+        let remedy = "`crates/testbed/peers/install.sh bench` builds it where Go is installed".into();
+        return Err(Error::Missing { what: "croc".into(), remedy });
+    }
+    let hosts = Hosts::new(mtu)?;
+    // What it keeps is no concern of the next run's.
+    let (home, out) = (workspace.out()?, workspace.out()?);
+    let code = "4321-bench-code-phrase";
+    let mut server = hosts.from.command(&program);
+    server.args(["--local", "send", "--code", code]).arg(&workspace.content);
+    let mut client = hosts.to.command(&program);
+    client.args(["--yes", "--local", "--ip", &format!("{}:9009", Hosts::FROM), "--out"]).arg(&out);
+    for command in [&mut server, &mut client] {
+        command.env("HOME", &home).env("CROC_SECRET", code);
+    }
+    let file = out.join("content.bin");
+    serve_and_fetch(workspace, ("croc send", &mut server), ("croc", &mut client), &file)
+}
+
 /// A file over HTTPS: `openssl s_server` to `curl`.
 pub(super) fn tls(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
     let hosts = Hosts::new(mtu)?;
