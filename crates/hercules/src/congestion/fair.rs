@@ -54,8 +54,9 @@ const NATURE_ROUNDS: f64 = 8.0;
 /// How many losses more than expected count as congestion: so many standard deviations, and so many packets.
 const UNUSUAL_DEVIATIONS: f64 = 4.0;
 const UNUSUAL_PACKETS: f64 = 3.0;
-/// A path that loses a packet by nature less often than in so many round trips loses none.
-const LOSSY_ROUNDS: f64 = 8.0;
+/// A path that loses a packet by nature less often than in so many round trips loses none; and the mean of how many is of about so many.
+const LOSSY_ROUNDS: f64 = 16.0;
+const SCATTERED_ROUNDS: f64 = 64.0;
 /// No path that is worth using loses so much by nature.
 const NATURE_MAX: f64 = 0.2;
 /// After the start: of the rate that arrived, with an empty queue.
@@ -88,6 +89,8 @@ pub struct Fair {
     shrunk: Option<(Instant, Duration)>,
     /// The part of packets that this path loses by nature.
     nature: f64,
+    /// How many packets it loses so in a round trip, each with more than one counted as one.
+    scattered: f64,
     /// Since the last look at losses.
     round: Round,
     /// What the window was before losses without a queue shrank it, and the part lost.
@@ -225,8 +228,8 @@ impl Fair {
     }
 
     /// Whether this path loses packets by nature, one in so many round trips at least.
-    fn is_lossy(&self, path: &PathView) -> bool {
-        self.nature * self.window / path.packet_bytes > 1.0 / LOSSY_ROUNDS
+    fn is_lossy(&self) -> bool {
+        self.scattered > 1.0 / LOSSY_ROUNDS
     }
 
     fn on_round(&mut self, round: Round, path: &PathView) {
@@ -244,6 +247,7 @@ impl Fair {
             self.tested = Some(tested);
         } else {
             self.nature += (part - self.nature) / NATURE_ROUNDS;
+            self.scattered += (round.lost.min(1.0) - self.scattered) / SCATTERED_ROUNDS;
         }
     }
 
@@ -258,6 +262,7 @@ impl Fair {
             self.started = true;
             self.unanswered = self.planned + 1;
             self.nature = (self.round.lost / self.round.sent.max(1.0)).min(NATURE_MAX);
+            self.scattered = (self.nature * self.window / path.packet_bytes).min(1.0);
             self.round = Round::default();
         } else if interval.loss() < NATURE_MAX && !interval.idle && !self.is_queue(self.waited, path) {
             self.round.add(&Round::of(interval, path));
@@ -294,7 +299,7 @@ impl Congestion for Fair {
         if !answered && interval.lost_bytes > 0 && self.is_queue(longer, path) {
             self.tested = None;
             let lost = Round::of(interval, path);
-            return if self.is_lossy(path) && !self.is_unusual(&lost) {
+            return if self.is_lossy() && !self.is_unusual(&lost) {
                 self.drain(longer, path);
             } else {
                 self.reduce(longer, path);
@@ -323,7 +328,7 @@ impl Congestion for Fair {
         let latest = path.rtt_latest.saturating_sub(path.rtt_min);
         let waited = if waits_span(path).is_some() { self.waited } else { self.waited.max(latest) };
         // How many more are lost of a lossy path's interval is waited for.
-        if self.started && id >= self.unanswered && self.is_queue(waited, path) && !self.is_lossy(path) {
+        if self.started && id >= self.unanswered && self.is_queue(waited, path) && !self.is_lossy() {
             self.tested = None;
             self.reduce(waited, path);
         }
