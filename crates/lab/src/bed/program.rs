@@ -29,6 +29,8 @@ pub(crate) struct Program {
     name: String,
     pid: i32,
     ended: Option<Ended>,
+    /// Since when it is asked to end.
+    asked: Option<Instant>,
     out: PathBuf,
     errors: PathBuf,
     /// How far its output is read, and what of it is no whole line yet.
@@ -52,12 +54,14 @@ impl Program {
         // Ctrl-C on the terminal is for the lab, which then ends them in their order.
         command.process_group(0);
         let inside = namespace.open()?;
-        // SAFETY: both calls change the new process alone, and neither allocates nor locks.
+        // SAFETY: the calls change the new process alone, and none allocates or locks.
         unsafe {
             command.pre_exec(move || {
                 if libc::setns(inside.as_raw_fd(), libc::CLONE_NEWNET) != 0 {
                     return Err(io::Error::last_os_error());
                 }
+                // Shells let what they start in the background ignore Ctrl-C, and so would everything that it starts.
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
                 // Nobody outlives the lab, however it ends, but for those that give up root; they are found by their namespace.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 Ok(())
@@ -67,7 +71,7 @@ impl Program {
         let child = command.spawn().map_err(|error| BedError::Start { program, error })?;
         // Linux has no larger process numbers.
         let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
-        Ok(Self { name: name.to_owned(), pid, ended: None, out, errors, read: 0, rest: Vec::new() })
+        Ok(Self { name: name.to_owned(), pid, ended: None, asked: None, out, errors, read: 0, rest: Vec::new() })
     }
 
     /// The JSON events that it has told since the last call.
@@ -150,6 +154,7 @@ impl Program {
 
     /// Asks it to end, as Ctrl-C does.
     pub(crate) fn interrupt(&mut self) {
+        self.asked.get_or_insert_with(Instant::now);
         self.signal(libc::SIGINT);
     }
 
@@ -160,9 +165,9 @@ impl Program {
         self.ended.unwrap_or(Ended { cpu: 0.0 })
     }
 
-    /// Waits for its end, kills it where it does not come, and says what it cost.
+    /// Waits for its end, kills it where it does not come, and says what it cost. Those that were asked at once are waited for at once.
     pub(crate) fn end(&mut self) -> Ended {
-        let asked = Instant::now();
+        let asked = *self.asked.get_or_insert_with(Instant::now);
         while !self.has_ended() && asked.elapsed() < END_TIMEOUT {
             thread::sleep(END_POLL);
         }
@@ -228,4 +233,32 @@ pub(crate) fn bare(program: &Path) -> Command {
     command.env("ANABRANCH_DHT", "off").env("ANABRANCH_LSD", "off").env("ANABRANCH_UTP", "off");
     command.env("ANABRANCH_PORT_MAPPING", "off");
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_end_when_asked_though_the_lab_was_started_in_the_background() {
+        if !crate::netns::available() {
+            eprintln!("not run: namespaces need root");
+            return;
+        }
+        // As a shell starts what it does not wait for.
+        // SAFETY: the disposition of this process alone.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+        let folder = std::env::temp_dir().join(format!("anabranch-lab-program-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let namespace = Namespace::new().unwrap();
+        let mut command = Command::new("sh");
+        // A shell cannot trap what was ignored when it began.
+        command.args(["-c", "trap 'echo ends; exit' INT; echo ready; while :; do sleep 0.02; done"]);
+        let mut program = Program::start("shell", command, &namespace, &folder).unwrap();
+        program.wait_text("ready", Duration::from_secs(60)).unwrap();
+        program.interrupt();
+        program.wait_text("ends", Duration::from_secs(60)).unwrap();
+        program.end();
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }
