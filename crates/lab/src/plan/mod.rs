@@ -11,6 +11,7 @@ mod figure;
 mod generate;
 mod limits;
 mod read;
+mod scale;
 #[cfg(test)]
 mod tests;
 mod variant;
@@ -50,8 +51,10 @@ pub struct Plan {
     pub title: String,
     /// What it redraws.
     pub source: Option<String>,
-    /// The network.
+    /// The network, as it is run: its rates divided by the scale.
     pub topology: Topology,
+    /// What the rates of all links are divided by, and the bytes that their queues hold.
+    pub scale: u32,
     /// Bytes of the file that is fetched.
     pub content_bytes: u64,
     /// Bytes of its pieces.

@@ -12,7 +12,7 @@ use super::figure::{figure, keeps_references};
 use super::limits::*;
 use super::variant::variant;
 use super::{Axis, Candidate, Cell, Claim, Client, NetworkSource, Peer, Placement, Plan, Quick, Role, Speech};
-use super::{event, generate};
+use super::{event, generate, scale};
 use crate::bed::Routing;
 
 /// A problem and its line.
@@ -41,6 +41,9 @@ pub(super) fn read(
     let title = prose(told(fields.need("title", "title = \"what it is about\""))?, "title")?;
     let source = fields.get("source").map(|node| prose(node, "source")).transpose()?;
     let (topology, topology_text) = network(&mut fields, open)?;
+    let divisor = fields.get("scale");
+    let scale = divisor.map(|node| count(node, "scale", SCALE_MAX)).transpose()?.unwrap_or(1);
+    let topology = scale::divided(topology, scale).map_err(|problem| (divisor.map_or(1, |node| node.line), problem))?;
     let (content_bytes, piece_bytes) =
         content(told(fields.need("content", "[content] and size = \"100 MB\" under it"))?)?;
     let candidates = entries(&mut fields, "candidate", VALUES_MAX, candidate)?;
@@ -71,6 +74,7 @@ pub(super) fn read(
         title,
         source,
         topology,
+        scale,
         content_bytes,
         piece_bytes,
         candidates,
@@ -89,6 +93,10 @@ pub(super) fn read(
         claims: Vec::new(),
         claims_left_out: 0,
     };
+    if let Some(node) = divisor {
+        scale::check(&plan).map_err(|problem| (node.line, problem))?;
+        scale::slow_down(&mut plan);
+    }
     distinct(&plan)?;
     if let Some(node) = short {
         plan.quick = quick(node, &plan)?;

@@ -88,6 +88,36 @@ fn a_plan_says_what_runs() {
 }
 
 #[test]
+fn a_scale_slows_links_and_who_comes_and_nothing_else() {
+    let without = |text: &str, from: &str, to: &str| {
+        let (start, end) = (text.find(from).unwrap(), text.find(to).unwrap());
+        format!("{}{}", &text[..start], &text[end..])
+    };
+    let plain = without(&PLAN.replace("limit_up = \"500K\"\n", ""), "[[event]]", "[[figure]]");
+    let scaled =
+        |text: &str, scale: &str| read(&text.replace("repetitions = 3", &format!("repetitions = 3\nscale = {scale}")));
+    let (usual, slow) = (read(&plain).unwrap(), scaled(&plain, "4").unwrap());
+    let (before, after) = (usual.topology.links()[0].shapes[0], slow.topology.links()[0].shapes[0]);
+    assert_eq!((before.rate_bps, after.rate_bps), (Some(10_000_000), Some(2_500_000)));
+    assert_eq!((after.queue_bytes, after.delay, after.mtu), (before.queue_bytes / 4, before.delay, before.mtu));
+    // Without a rate there is nothing to divide.
+    assert_eq!(usual.topology.links()[1].shapes, slow.topology.links()[1].shapes);
+    assert_eq!(slow.topology.links()[1].ends, usual.topology.links()[1].ends);
+    let join = |plan: &Plan| plan.placements[0].peers[1].join;
+    assert_eq!((join(&usual), join(&slow)), (Duration::from_secs(5), Duration::from_secs(20)));
+    assert_eq!(scaled(&plain, "1").unwrap().topology.links()[0].shapes, usual.topology.links()[0].shapes);
+    for (text, scale, part) in [
+        (plain.as_str(), "0", "whole number from 1"),
+        (&plain, "101", "at most 100"),
+        (PLAN, "4", "of the topology alone"),
+        (&plain.replace("role = \"seed\"", "role = \"seed\"\nlimit_up = \"500K\""), "4", "of the topology alone"),
+    ] {
+        let error = scaled(text, scale).unwrap_err().to_string();
+        assert!(error.contains("two.toml:5:") && error.contains(part), "{error}");
+    }
+}
+
+#[test]
 fn the_quick_form_has_fewer_cells_and_what_is_claimed_of_them() {
     let more =
         "[[must]]\nthat = \"goodput(bgp, 7) > 0\"\n[[must]]\nthat = \"max(goodput(bgp, 3), time(scion, 7)) > 0\"\n";

@@ -48,11 +48,12 @@ fn section(text: &mut String, results: &Results) {
     let (machine, lock) = (&results.lock["machine"], &results.lock);
     put!(
         text,
-        ". {} form: {} bytes, {}, seed {}; {} processors ({}), Linux {}; links measured before: {}.\n",
+        ". {} form: {} bytes, {}, seed {}{}; {} processors ({}), Linux {}; links measured before: {}.\n",
         form(results),
         plan.content_bytes,
         repetitions(&sheet),
         plan.seed,
+        if plan.scale > 1 { format!(", rates divided by {}", plan.scale) } else { String::new() },
         machine["processors"],
         cell(machine["processor"].as_str().unwrap_or("unknown")),
         machine["kernel"].as_str().unwrap_or("unknown"),
