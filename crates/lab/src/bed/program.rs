@@ -167,8 +167,13 @@ impl Program {
 
     /// Waits for its end, kills it where it does not come, and says what it cost. Those that were asked at once are waited for at once.
     pub(crate) fn end(&mut self) -> Ended {
+        self.end_within(END_TIMEOUT)
+    }
+
+    /// The same with another limit.
+    pub(crate) fn end_within(&mut self, limit: Duration) -> Ended {
         let asked = *self.asked.get_or_insert_with(Instant::now);
-        while !self.has_ended() && asked.elapsed() < END_TIMEOUT {
+        while !self.has_ended() && asked.elapsed() < limit {
             thread::sleep(END_POLL);
         }
         self.kill()
@@ -238,6 +243,26 @@ pub(crate) fn bare(program: &Path) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_does_not_end_when_asked_is_killed() {
+        if !crate::netns::available() {
+            eprintln!("not run: namespaces need root");
+            return;
+        }
+        let folder = std::env::temp_dir().join(format!("anabranch-lab-deaf-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let namespace = Namespace::new().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' INT; echo ready; while :; do sleep 0.02; done"]);
+        let mut program = Program::start("deaf", command, &namespace, &folder).unwrap();
+        program.wait_text("ready", Duration::from_secs(60)).unwrap();
+        program.interrupt();
+        assert!(!program.has_ended());
+        program.end_within(Duration::from_millis(50));
+        assert!(program.has_ended());
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn programs_end_when_asked_though_the_lab_was_started_in_the_background() {

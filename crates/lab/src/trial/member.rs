@@ -12,6 +12,8 @@ use crate::plan::{Client, Role};
 
 /// How long a peer that leaves may take.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same where all leave at once: each then waits for the last answers of others that are gone, over QUIC for seconds.
+const LEAVE_TOGETHER_TIMEOUT: Duration = Duration::from_millis(500);
 /// Samples of a peer that are kept; with more, every second one goes.
 const SAMPLES_MAX: usize = 1000;
 /// Bytes of what iperf3 says at its end: a few hundred for each second.
@@ -172,9 +174,10 @@ impl Member {
         }
     }
 
-    /// Waits until it is gone, and says what it cost: seconds of processors.
+    /// Waits until it is gone as all others are, and says what it cost: seconds of processors.
     pub(super) fn end(&mut self) -> f64 {
-        self.cpu + self.leaving.iter_mut().map(|(program, _)| program.end().cpu).sum::<f64>()
+        let ended = self.leaving.iter_mut().map(|(program, _)| program.end_within(LEAVE_TOGETHER_TIMEOUT).cpu);
+        self.cpu + ended.sum::<f64>()
     }
 }
 
