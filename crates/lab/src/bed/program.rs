@@ -244,19 +244,25 @@ pub(crate) fn bare(program: &Path) -> Command {
 mod tests {
     use super::*;
 
-    #[test]
-    fn who_does_not_end_when_asked_is_killed() {
+    /// A shell in a namespace that has run `script`, and its folder; `None` where there are no namespaces.
+    fn shell(name: &str, script: &str) -> Option<(Program, Namespace, PathBuf)> {
         if !crate::netns::available() {
             eprintln!("not run: namespaces need root");
-            return;
+            return None;
         }
-        let folder = std::env::temp_dir().join(format!("anabranch-lab-deaf-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("anabranch-lab-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let namespace = Namespace::new().unwrap();
         let mut command = Command::new("sh");
-        command.args(["-c", "trap '' INT; echo ready; while :; do sleep 0.02; done"]);
-        let mut program = Program::start("deaf", command, &namespace, &folder).unwrap();
+        command.args(["-c", &format!("{script}; echo ready; while :; do sleep 0.02; done")]);
+        let mut program = Program::start(name, command, &namespace, &folder).unwrap();
         program.wait_text("ready", Duration::from_secs(60)).unwrap();
+        Some((program, namespace, folder))
+    }
+
+    #[test]
+    fn who_does_not_end_when_asked_is_killed() {
+        let Some((mut program, _namespace, folder)) = shell("deaf", "trap '' INT") else { return };
         program.interrupt();
         assert!(!program.has_ended());
         program.end_within(Duration::from_millis(50));
@@ -266,21 +272,14 @@ mod tests {
 
     #[test]
     fn programs_end_when_asked_though_the_lab_was_started_in_the_background() {
-        if !crate::netns::available() {
-            eprintln!("not run: namespaces need root");
-            return;
-        }
-        // As a shell starts what it does not wait for.
+        // As a shell starts what it does not wait for, until the program is there: others are tested in this process too.
         // SAFETY: the disposition of this process alone.
-        unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
-        let folder = std::env::temp_dir().join(format!("anabranch-lab-program-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let namespace = Namespace::new().unwrap();
-        let mut command = Command::new("sh");
+        let before = unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
         // A shell cannot trap what was ignored when it began.
-        command.args(["-c", "trap 'echo ends; exit' INT; echo ready; while :; do sleep 0.02; done"]);
-        let mut program = Program::start("shell", command, &namespace, &folder).unwrap();
-        program.wait_text("ready", Duration::from_secs(60)).unwrap();
+        let started = shell("shell", "trap 'echo ends; exit' INT");
+        // SAFETY: as above.
+        unsafe { libc::signal(libc::SIGINT, before) };
+        let Some((mut program, _namespace, folder)) = started else { return };
         program.interrupt();
         program.wait_text("ends", Duration::from_secs(60)).unwrap();
         program.end();
