@@ -52,6 +52,7 @@ pub mod router;
 pub mod tracker;
 pub mod tricks;
 pub mod udp;
+pub mod udp_file;
 pub mod web;
 pub mod wire;
 pub mod zoo;

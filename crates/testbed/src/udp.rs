@@ -13,13 +13,13 @@ use anabranch_udp::{Message, Options, RecvBatch, Socket};
 use crate::{Error, Result};
 
 /// Bytes under way at most.
-const WINDOW_BYTES: u64 = 1 << 20;
+pub(crate) const WINDOW_BYTES: u64 = 1 << 20;
 /// A full window of which nothing comes in this time was lost.
 const STALL: Duration = Duration::from_millis(50);
 /// No packet for this long ends the receiver.
 const IDLE: Duration = Duration::from_secs(10);
 /// IPv4 and UDP.
-const HEADERS_LEN: usize = 28;
+pub(crate) const HEADERS_LEN: usize = 28;
 /// Bursts given to the system at once.
 const BURSTS: usize = 4;
 
@@ -92,11 +92,11 @@ pub fn receive(port: u16, ready: impl FnOnce()) -> Result<u64> {
     Ok(arrived)
 }
 
-fn bind(port: u16) -> Result<Socket> {
+pub(crate) fn bind(port: u16) -> Result<Socket> {
     Socket::bind((Ipv4Addr::UNSPECIFIED, port).into(), &Options::default()).map_err(Error::system("bind"))
 }
 
-fn await_packets(socket: &Socket, limit_ms: i32) {
+pub(crate) fn await_packets(socket: &Socket, limit_ms: i32) {
     let mut poll = libc::pollfd { fd: socket.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, which lives over the call.
     unsafe { libc::poll(&mut poll, 1, limit_ms) };

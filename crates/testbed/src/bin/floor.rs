@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anabranch_testbed::fixture::digest_from_hex as digest;
-use anabranch_testbed::{Error, Result, dht_nodes, drain, quic, raw, udp};
+use anabranch_testbed::{Error, Result, dht_nodes, drain, quic, raw, udp, udp_file};
 use anabranch_transport::{Congestion, QuicOptions};
 use serde_json::json;
 
 const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH cached|direct | read FILE cached|direct | tcp-send BYTES LISTEN | tcp-recv BYTES PEER \
-     | quic-send BYTES LISTEN cubic|bbr MTU | quic-recv PEER cubic|bbr MTU LOCAL [DAEMON] | quic-rate PEER cubic|bbr MTU LOCAL SKIPPED_SECONDS COUNTED_SECONDS | udp-send PEER MTU SECONDS | udp-recv PORT | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS | dht-nodes ADDRESS,... ENTRY,...";
+     | quic-send BYTES LISTEN cubic|bbr MTU | quic-recv PEER cubic|bbr MTU LOCAL [DAEMON] | quic-rate PEER cubic|bbr MTU LOCAL SKIPPED_SECONDS COUNTED_SECONDS | udp-send PEER MTU SECONDS | udp-recv PORT | udp-send-file FILE PEER MTU | udp-recv-file FILE BYTES PORT | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS | dht-nodes ADDRESS,... ENTRY,...";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -92,6 +92,20 @@ fn run(words: &[&str]) -> Result<()> {
         ["udp-recv", port] => {
             let bytes = udp::receive(parse(port)?, || println!("{}", json!({ "event": "listening" })))?;
             println!("{}", json!({ "event": "finished", "downloaded": bytes }));
+            Ok(())
+        }
+        ["udp-send-file", file, peer, mtu] => {
+            let root = udp_file::send(Path::new(file), parse(peer)?, parse(mtu)?)?;
+            println!("{}", json!({ "event": "finished", "root": format!("{root:02x?}") }));
+            Ok(())
+        }
+        ["udp-recv-file", file, bytes, port] => {
+            let listening = || println!("{}", json!({ "event": "listening" }));
+            let root = udp_file::receive(Path::new(file), parse(bytes)?, parse(port)?, listening)?;
+            println!(
+                "{}",
+                json!({ "event": "finished", "downloaded": parse::<u64>(bytes)?, "root": format!("{root:02x?}") })
+            );
             Ok(())
         }
         ["drain", seeder, info_hash, pieces, piece_length, leechers, seconds] => {

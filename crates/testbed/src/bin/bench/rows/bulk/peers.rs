@@ -38,6 +38,31 @@ pub(super) fn udp(mtu: u16) -> Result<Sample> {
     Ok(Sample { figure: megabits(bytes, seconds), extra: Some(cpu / gibibytes(bytes)), ..Sample::default() })
 }
 
+/// The work that any verified and encrypted transfer has, and nothing else: the file read, hashed and sealed, sent by UDP, opened, hashed and written.
+pub(super) fn udp_file(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
+    let hosts = Hosts::new(mtu)?;
+    let out = workspace.out()?.join("content.bin");
+    let here = std::env::current_exe().unwrap_or_else(|_| checkout().join("target/release/anabranch-bench"));
+    let floor = here.with_file_name("anabranch-floor");
+    let mut command = hosts.to.command(&floor);
+    command.arg("udp-recv-file").arg(&out).args([&workspace.len.to_string(), "7000"]);
+    let mut receiver = Process::spawn("UDP receiver of a file", &mut command)?;
+    receiver.wait_event("listening", START_LIMIT)?;
+    let mut sender = hosts.from.command(&floor);
+    sender.arg("udp-send-file").arg(&workspace.content).args([&format!("{}:7000", Hosts::TO), &mtu.to_string()]);
+    let (_, share) = Process::run("UDP sender of a file", &mut sender, LIMIT)?;
+    let fetch = receiver.wait_success(LIMIT)?;
+    workspace.check(&out)?;
+    let cpu = [fetch.cpu(), share.cpu()].map(|cpu| cpu.as_secs_f64());
+    Ok(Sample {
+        figure: megabits(workspace.len, share.wall.as_secs_f64()),
+        cpu_fetch: Some(cpu[0]),
+        cpu_share: Some(cpu[1]),
+        extra: Some((cpu[0] + cpu[1]) / gibibytes(workspace.len)),
+        ..Sample::default()
+    })
+}
+
 /// What `iperf3 -s` and a client were told and said.
 pub(super) struct Iperf {
     server: Process,
