@@ -267,15 +267,20 @@ const ALL: [&str; 8] = ["--dht", "on", "--dht-node", "node.example:7777", "--lsd
 
 #[test]
 fn with_an_interface_nothing_leaves_by_another() {
-    all_leaves_by_the_interface(ABROAD.into());
+    all_leaves_by_the_interface(ABROAD.into(), "0.0.0.0:7001");
 }
 
 #[test]
 fn with_an_interface_nothing_leaves_by_another_over_ipv6() {
-    all_leaves_by_the_interface(ABROAD_V6.into());
+    all_leaves_by_the_interface(ABROAD_V6.into(), "[::]:7001");
 }
 
-fn all_leaves_by_the_interface(ip: IpAddr) {
+#[test]
+fn with_an_interface_nothing_leaves_by_another_from_its_address_of_ipv6() {
+    all_leaves_by_the_interface(ABROAD_V6.into(), "[fd01::2]:7001");
+}
+
+fn all_leaves_by_the_interface(ip: IpAddr, listen: &str) {
     let Some(world) = World::at(ip) else { return };
     let fixture = must(Fixture::new(Content::Bytes(1 << 20), "1", Maker::Ours, None));
     let (_tracker, http, udp) = tracker(&world);
@@ -286,7 +291,7 @@ fn all_leaves_by_the_interface(ip: IpAddr) {
         for (tracker, folder) in [(&http, "http"), (&udp, "udp")] {
             let out = must(fixture.folder(folder));
             let named = ["--interface", "left", "--tracker", tracker.as_str(), "--web-seed", "http://seed.example:81/"];
-            let listen = ["--listen", if ip.is_ipv4() { "0.0.0.0:7001" } else { "[::]:7001" }];
+            let listen = ["--listen", listen];
             let extra: Vec<&str> = named.iter().chain(&listen).chain(&ALL).copied().collect();
             let mut get = must(Anabranch::get(&torrent, &out, &[], Some(&world.host), &extra));
             must(get.wait_finished(LIMIT));

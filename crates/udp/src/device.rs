@@ -33,6 +33,15 @@ pub fn interface_mtu(name: &str) -> io::Result<u32> {
 }
 
 impl Socket {
+    /// From here on nothing leaves by another interface than the one of this number, whatever the routes say and whichever source a datagram
+    /// has, and what comes by another is not heard: what this machine sends itself neither, unless that is its interface.
+    ///
+    /// # Errors
+    /// A kernel before 5.7 and a process without its rights. Where there is no such interface, sending fails.
+    pub fn keep_to_interface(&self, index: u32) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, index.cast_signed())
+    }
+
     /// Whether there is an interface of this number where the socket is, up or down.
     pub fn has_interface(&self, index: u32) -> bool {
         // SAFETY: plain C data, for which zero is "nothing".
@@ -52,6 +61,18 @@ mod tests {
         let socket = Socket::bind("127.0.0.1:0".parse().unwrap(), &crate::Options::default()).unwrap();
         assert!(socket.has_interface(1));
         assert!(!socket.has_interface(0) && !socket.has_interface(u32::MAX));
+    }
+
+    #[test]
+    fn a_socket_is_kept_to_an_interface_that_is_there() {
+        let options = crate::Options::default();
+        let [from, to] = [(); 2].map(|()| Socket::bind("127.0.0.1:0".parse().unwrap(), &options).unwrap());
+        from.keep_to_interface(1).unwrap();
+        from.send(&[crate::Message::new(to.local_addr(), &[io::IoSlice::new(b"by the loopback")])]).unwrap();
+        let mut batch = crate::RecvBatch::new(1);
+        assert_eq!(to.recv(&mut batch).unwrap(), 1);
+        from.keep_to_interface(u32::MAX >> 1).unwrap();
+        assert!(from.send(&[crate::Message::new(to.local_addr(), &[io::IoSlice::new(b"by none")])]).is_err());
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl Socket {
         Ok(())
     }
 
-    fn set(&self, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    pub(crate) fn set(&self, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
         let len = mem::size_of_val(&value) as libc::socklen_t;
         // SAFETY: `value` lives over the call and has `len` bytes.
         check(unsafe { libc::setsockopt(self.as_raw_fd(), level, option, (&raw const value).cast(), len) })?;

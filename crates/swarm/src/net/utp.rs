@@ -48,6 +48,16 @@ pub(crate) struct UtpNet {
 
 /// Hears those alone who come to an address of these uplinks, or from this machine, and answers by the uplink.
 pub(crate) fn keep_to(endpoint: &UtpEndpoint, uplinks: &Rc<Uplinks>) {
+    let at = endpoint.local_addr().ip();
+    // A datagram that names a source of IPv6 leaves as routes go, whichever interface it names: at one address, the whole socket is kept to it.
+    if at.is_ipv6()
+        && !at.is_unspecified()
+        && !at.is_loopback()
+        && let Some(index) = uplinks.index_of(at)
+    {
+        // Where the system does not let us, it stays as with many addresses: what is named there is asked for.
+        let _ = endpoint.keep_to_interface(index);
+    }
     let uplinks = Rc::clone(uplinks);
     endpoint.set_admits(move |local| if local.is_loopback() { Some(0) } else { uplinks.index_of(local) });
 }

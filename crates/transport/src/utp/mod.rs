@@ -134,6 +134,14 @@ impl UtpEndpoint {
         *self.admits.borrow_mut() = Some(Box::new(admits));
     }
 
+    /// Has nothing leave from here by another interface than the one of this number, and be heard by another: for an address of its.
+    ///
+    /// # Errors
+    /// When the system does not let this process.
+    pub fn keep_to_interface(&self, index: u32) -> io::Result<()> {
+        self.io.get_ref().keep_to_interface(index)
+    }
+
     /// Sends a datagram that is no uTP, by the uplink that `via` names. What the system does not take now is lost, as the network might
     /// lose it.
     pub fn send_other(&self, via: Option<&Via>, to: SocketAddr, datagram: &[u8]) {
