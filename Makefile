@@ -16,7 +16,7 @@ PLANS ?= $(shell grep -L '^sim = ' plans/*.toml)
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo lab test matrix zoo bulk play live daemon page film congestion ledbat mistakes hostile interop churn bench fuzz coverage miri lint rqbit results slurm kills deb tarball
+.PHONY: help build check deps demo lab test matrix zoo bulk play live daemon page film congestion ledbat mistakes hostile interop churn bench fuzz coverage miri lint rqbit sendme results slurm kills deb tarball
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -96,6 +96,9 @@ mistakes: ## Give every flag of every command values that cannot be meant, and a
 rqbit: ## Build rqbit into .deps/ (minutes)
 	$(INSTALL) rqbit
 
+sendme: ## Build sendme, a rival of bulk transfer, into .deps/ (a quarter of an hour)
+	$(INSTALL) sendme
+
 interop: deps rqbit build ## Run the whole matrix: rqbit, Deluge, WebTorrent, JPAN and pocketscion included
 	$(INSTALL) clients
 	$(INSTALL) jpan
@@ -109,7 +112,7 @@ hostile: deps build ## Let every hostile peer, tracker and SCION host loose on a
 churn: ## Add and remove 1000 contents 100 times: memory, descriptors and threads have to be back where they were (minutes)
 	$(TEST) --release -p anabranch-swarm --test churn -- --ignored --nocapture
 
-bench: deps build ## Measure against libtorrent, rqbit (where `make rqbit` built it) and the floor: see docs/bench.md
+bench: deps build ## Measure against libtorrent, rqbit and sendme (where `make rqbit` and `make sendme` built them) and the floor: see docs/bench.md
 	$(INSTALL) bench
 	$(CARGO) build --release -p anabranch-testbed
 	$(TARGET)/release/anabranch-bench $(FLAGS) $(ROWS)

@@ -3,6 +3,7 @@
 # JavaScript in .deps/axe, and a SCION end host of Anapaya's crates in .deps/sciparse-host. Quick when everything is there. Instead of
 # that (minutes each):
 #   install.sh rqbit         builds rqbit into .deps/rqbit
+#   install.sh sendme        builds sendme into .deps/sendme
 #   install.sh clients       installs Deluge, and WebTorrent into .deps/webtorrent (wants Node.js with npm)
 #   install.sh jpan          builds a SCION end host around JPAN into .deps/jpan, and installs Maven and a JDK for it
 #   install.sh pocketscion   installs what interop/pocketscion takes to build
@@ -44,6 +45,10 @@ install_packages() {
 case "${1:-}" in
 rqbit)
     [ -x .deps/rqbit/bin/rqbit ] || cargo install rqbit --version 9.1.0 --locked --root .deps/rqbit
+    exit
+    ;;
+sendme)
+    [ -x .deps/sendme/bin/sendme ] || cargo install sendme --version 0.37.1 --locked --root .deps/sendme
     exit
     ;;
 clients)

@@ -43,6 +43,7 @@ pub(super) fn specs() -> Vec<Spec> {
                 contender("scp", |workspace| peers::scp(workspace, 9000)),
                 contender("GridFTP", |workspace| peers::gridftp(workspace, 9000)),
                 contender("croc", |workspace| peers::croc(workspace, 9000)),
+                contender("sendme", |workspace| peers::sendme(workspace, 9000)),
             ],
             9000,
         ),

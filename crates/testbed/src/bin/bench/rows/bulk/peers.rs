@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anabranch_testbed::net::Namespace;
 use anabranch_testbed::peers::{checkout, installed};
-use anabranch_testbed::process::{Line, Process};
+use anabranch_testbed::process::{Line, Process, Usage};
 use anabranch_testbed::wire::Wire;
 use anabranch_testbed::{Error, Result};
 use serde_json::Value;
@@ -53,14 +53,8 @@ pub(super) fn udp_file(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
     let (_, share) = Process::run("UDP sender of a file", &mut sender, LIMIT)?;
     let fetch = receiver.wait_success(LIMIT)?;
     workspace.check(&out)?;
-    let cpu = [fetch.cpu(), share.cpu()].map(|cpu| cpu.as_secs_f64());
-    Ok(Sample {
-        figure: megabits(workspace.len, share.wall.as_secs_f64()),
-        cpu_fetch: Some(cpu[0]),
-        cpu_share: Some(cpu[1]),
-        extra: Some((cpu[0] + cpu[1]) / gibibytes(workspace.len)),
-        ..Sample::default()
-    })
+    let sample = moved(workspace, &fetch, share.cpu());
+    Ok(Sample { figure: megabits(workspace.len, share.wall.as_secs_f64()), ..sample })
 }
 
 /// What `iperf3 -s` and a client were told and said.
@@ -253,6 +247,30 @@ pub(super) fn croc(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
     serve_and_fetch(workspace, ("croc send", &mut server), ("croc", &mut client), &file)
 }
 
+/// A file by sendme (iroh's blobs over QUIC), encrypted and verified, without a relay.
+pub(super) fn sendme(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
+    let program = checkout().join(".deps/sendme/bin/sendme");
+    if !program.is_file() {
+        return Err(Error::Missing { what: "sendme".into(), remedy: "`make sendme` builds it".into() });
+    }
+    let hosts = Hosts::new(mtu)?;
+    let (store, out) = (workspace.out()?, workspace.out()?);
+    let mut command = hosts.from.command(&program);
+    command.args(["send", "--relay", "disabled", "--no-progress", "--magic-ipv4-addr"]);
+    command.arg(format!("{}:7000", Hosts::FROM)).arg(&workspace.content).current_dir(&store);
+    let mut server = Process::spawn("sendme send", &mut command)?;
+    // It hashes before it says so.
+    let told = server.wait_line("a ticket", LIMIT, |line| line.text.starts_with("sendme receive "))?;
+    let ticket = told.text.trim_start_matches("sendme receive ").trim().to_owned();
+    let before = server.cpu_so_far().unwrap_or_default();
+    let mut client = hosts.to.command(&program);
+    client.args(["receive", "--relay", "disabled", "--no-progress", &ticket]).current_dir(&out);
+    let (_, fetch) = Process::run("sendme receive", &mut client, LIMIT)?;
+    let share = server.stop()?.cpu().saturating_sub(before);
+    workspace.check(&out.join("content.bin"))?;
+    Ok(moved(workspace, &fetch, share))
+}
+
 /// A file over HTTPS: `openssl s_server` to `curl`.
 pub(super) fn tls(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
     let hosts = Hosts::new(mtu)?;
@@ -288,15 +306,20 @@ fn serve_and_fetch(
     std::thread::sleep(Duration::from_millis(200));
     let share = server.stop()?;
     workspace.check(out)?;
-    let cpu = [fetch.cpu(), share.cpu()].map(|cpu| cpu.as_secs_f64());
-    Ok(Sample {
+    Ok(moved(workspace, &fetch, share.cpu()))
+}
+
+/// The content moved in the time that who fetched it took.
+fn moved(workspace: &Workspace, fetch: &Usage, cpu_share: Duration) -> Sample {
+    let cpu = [fetch.cpu(), cpu_share].map(|cpu| cpu.as_secs_f64());
+    Sample {
         figure: megabits(workspace.len, fetch.wall.as_secs_f64()),
         cpu_fetch: Some(cpu[0]),
         cpu_share: Some(cpu[1]),
         rss_mib: Some(mebibytes(fetch.rss_bytes_max)),
         extra: Some((cpu[0] + cpu[1]) / gibibytes(workspace.len)),
         ..Sample::default()
-    })
+    }
 }
 
 /// Very many small files. `scp` takes several round trips for each: it copies one folder of them, and its time counts as often as
