@@ -71,6 +71,11 @@ impl Link {
         self.under_way.front().map(|entry| entry.0)
     }
 
+    /// How long a packet would wait now until it is its turn.
+    pub fn waiting(&self, now: Instant) -> Duration {
+        self.free_at.map_or(Duration::ZERO, |free_at| free_at.saturating_duration_since(now))
+    }
+
     /// What passed so far.
     pub fn counts(&self) -> Counts {
         self.counts
@@ -97,6 +102,7 @@ mod tests {
         assert!(push(&mut link, start) && push(&mut link, start));
         let ms = |ms| start + Duration::from_millis(ms);
         assert_eq!(link.deadline(), Some(ms(20)));
+        assert_eq!([0, 15, 30].map(|at| link.waiting(ms(at)).as_millis()), [20, 5, 0]);
         assert!(link.pop(ms(19)).is_none());
         assert!(link.pop(ms(20)).is_some());
         assert!(link.pop(ms(29)).is_none());

@@ -77,6 +77,8 @@ struct Shared {
     stop: AtomicBool,
     cut: AtomicBool,
     counts: [[AtomicU64; 4]; 2],
+    /// How long the next packet waits for its turn, in microseconds.
+    waiting_us: [AtomicU64; 2],
 }
 
 /// A wire: a device at each end and the thread that carries between them.
@@ -115,6 +117,10 @@ impl Cable {
                 [0, 1, 2, 3].map(|at: usize| self.shared.counts[way][at].load(Ordering::Relaxed));
             Counts { bytes, bursts, dropped, lost }
         })
+    }
+
+    fn waiting(&self) -> [Duration; 2] {
+        [0, 1].map(|way: usize| Duration::from_micros(self.shared.waiting_us[way].load(Ordering::Relaxed)))
     }
 
     fn is_alive(&self) -> bool {
@@ -176,6 +182,11 @@ impl Wire {
         self.cable.counts()
     }
 
+    /// How long a packet waited for its turn when the wire was last busy, left to right and right to left.
+    pub fn waiting(&self) -> [Duration; 2] {
+        self.cable.waiting()
+    }
+
     /// Whether it still carries (it stops only when a device fails).
     pub fn is_alive(&self) -> bool {
         self.cable.is_alive()
@@ -223,6 +234,8 @@ fn carry(ends: &[Tun], shape: Shape, attack: Option<Attack>, shared: &Shared, wa
                     spare.push(buffer);
                 }
             }
+            let waiting = links[way].waiting(Instant::now());
+            shared.waiting_us[way].store(waiting.as_micros() as u64, Ordering::Relaxed);
             let counts = links[way].counts();
             for (to, from) in shared.counts[way].iter().zip([counts.bytes, counts.bursts, counts.dropped, counts.lost])
             {

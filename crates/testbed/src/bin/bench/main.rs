@@ -58,6 +58,7 @@ fn run() -> Result<bool> {
                     continue;
                 }
                 eprintln!("{} {repetition}/{} {} ...", spec.name, options.repeat, contender.name);
+                workspace.warm();
                 row.add(index, (contender.run)(&mut workspace));
                 workspace.sweep()?;
             }

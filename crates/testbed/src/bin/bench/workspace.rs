@@ -55,6 +55,12 @@ impl Workspace {
         Ok(Self { folder, len, contents, data, content, inside, alone: HashMap::new(), disk: None, serial: 0 })
     }
 
+    /// Takes memory for a download, and gives it back: a virtual machine may get memory from its host when it is first touched, which
+    /// costs more than writing to it, and give it back when it was free for seconds. Whoever runs next would pay for that, or not.
+    pub(crate) fn warm(&self) {
+        drop(std::hint::black_box(vec![1u8; self.len as usize]));
+    }
+
     /// The torrent of the content in `version`, made by libtorrent when first asked for.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ mod ppspp;
 mod quic;
 mod router;
 mod scion;
+mod stream_links;
 mod streams;
 mod transfer;
 
@@ -106,8 +107,8 @@ fn quic_ways<const MTU: u16>() -> Vec<Contender> {
 /// All rows, in the order in which they run.
 pub(crate) fn all() -> Vec<Spec> {
     use Unit::{
-        BytesPerSecond, KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Milliseconds, Nanoseconds, RoundTrips,
-        Seconds,
+        BytesPerSecond, KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Milliseconds, Nanoseconds, Percent,
+        RoundTrips, Seconds,
     };
     use disk::Content::{Cold, Memory, Warm};
     use multihome::From;
@@ -449,6 +450,63 @@ pub(crate) fn all() -> Vec<Spec> {
                 contender("ours", |workspace| ppspp::loopback(workspace, "8KiB")),
             ],
         ),
+        Spec {
+            more: &["queue, ms (99th percentile)", "% of it payload"],
+            ..spec(
+                "ppspp-rate",
+                "a file by PPSPP in chunks of 1 KiB over a link with 60 ms of round trip and queues of 400 ms: what of the link is used once it is steady",
+                Percent,
+                Some("seconds until 0.9"),
+                vec![
+                    contender("1 Mbit/s", |workspace| stream_links::alone(workspace, 1, 60, 0.0)),
+                    contender("5 Mbit/s", |workspace| stream_links::alone(workspace, 5, 60, 0.0)),
+                    contender("20 Mbit/s", |workspace| stream_links::alone(workspace, 20, 60, 0.0)),
+                    contender("50 Mbit/s", |workspace| stream_links::alone(workspace, 50, 60, 0.0)),
+                    contender("100 Mbit/s", |workspace| stream_links::alone(workspace, 100, 60, 0.0)),
+                    contender("1000 Mbit/s", |workspace| stream_links::alone(workspace, 1000, 60, 0.0)),
+                    contender("ours", |workspace| stream_links::alone(workspace, 10, 60, 0.0)),
+                ],
+            )
+        },
+        Spec {
+            more: &["queue, ms (99th percentile)", "% of it payload"],
+            ..spec(
+                "ppspp-delay",
+                "the same over 10 Mbit/s and other round trips",
+                Percent,
+                Some("seconds until 0.9"),
+                vec![
+                    contender("25 ms", |workspace| stream_links::alone(workspace, 10, 25, 0.0)),
+                    contender("100 ms", |workspace| stream_links::alone(workspace, 10, 100, 0.0)),
+                    contender("250 ms", |workspace| stream_links::alone(workspace, 10, 250, 0.0)),
+                    contender("ours", |workspace| stream_links::alone(workspace, 10, 500, 0.0)),
+                ],
+            )
+        },
+        Spec {
+            more: &["queue, ms (99th percentile)", "% of it payload"],
+            ..spec(
+                "ppspp-loss",
+                "the same over 10 Mbit/s with 60 ms, and packets lost",
+                Percent,
+                Some("seconds until 0.9"),
+                vec![
+                    contender("0.5 % lost", |workspace| stream_links::alone(workspace, 10, 60, 0.005)),
+                    contender("3 % lost", |workspace| stream_links::alone(workspace, 10, 60, 0.03)),
+                    contender("ours", |workspace| stream_links::alone(workspace, 10, 60, 0.015)),
+                ],
+            )
+        },
+        Spec {
+            more: &["% that TCP takes"],
+            ..spec(
+                "ppspp-beside-tcp",
+                "a file by PPSPP over 20 Mbit/s with 60 ms of round trip, beside one flow of TCP with CUBIC: what of the link is left to it",
+                Percent,
+                Some("seconds until 0.9 after the flow"),
+                vec![contender("ours", stream_links::beside_tcp)],
+            )
+        },
         spec(
             "ppspp-idle",
             "1,000 contents shared by PPSPP by one process, to nobody: resident memory",

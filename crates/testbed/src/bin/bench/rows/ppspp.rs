@@ -30,7 +30,12 @@ const SEEKS: usize = 10;
 const SEEK_READ_BYTES: usize = 256 * 1024;
 
 /// `share --ppspp` of the workspace's content, ready, and its link.
-fn share(workspace: &Workspace, listen: &str, inside: Option<&Wire>, chunk: &str) -> Result<(Process, String)> {
+pub(super) fn share(
+    workspace: &Workspace,
+    listen: &str,
+    inside: Option<&Wire>,
+    chunk: &str,
+) -> Result<(Process, String)> {
     let mut command = anabranch::command(inside.map(|wire| &wire.left))?;
     command.args(["share", "--ppspp", "--json", "--listen", listen, "--chunk-length", chunk]);
     let mut process = Process::spawn("anabranch share", command.arg(workspace.data.join("content.bin")))?;
