@@ -92,11 +92,12 @@ pub(super) struct Channel<P> {
     pub inflight: RunMap<Sent>,
     pub sent_order: VecDeque<(u64, Range<u64>)>,
     pub sent_count: u64,
-    /// Chunks on their way that are taken to arrive, as to what proves others; the latest that left, which are not yet; and how many
-    /// arrived since one was lost.
+    /// Chunks on their way that are taken to arrive, as to what proves others; the latest that left, which are not yet; how many
+    /// arrived since losses came in a run; and the number of the datagram that was lost last.
     pub assumed: Binmap,
     pub latest: VecDeque<u64>,
     pub clean_count: u64,
+    pub lost_number: Option<u64>,
     /// Chunks that were lost and did not arrive since.
     pub lost: BTreeSet<u64>,
     /// In ping-pong: the peer said something since the last chunk; and chunks before it, the latest, which are not waited for.
@@ -142,8 +143,9 @@ pub(super) struct Channel<P> {
     pub stalled_until: Option<Instant>,
     pub stalls: u32,
     pub arrivals: InterArrival,
-    /// Of a live stream.
+    /// Of a live stream, and whether chunks that left are of one.
     pub live: LiveChannel,
+    pub serves_live: bool,
     pex_asked_at: Option<Instant>,
     /// Addresses that may still be taken from it.
     pub pex_left: u32,
@@ -215,6 +217,8 @@ impl<P: PeerAddress> Channel<P> {
             assumed: Binmap::new(),
             latest: VecDeque::new(),
             clean_count: 0,
+            lost_number: None,
+            serves_live: false,
             lost: BTreeSet::new(),
             replied: false,
             answered: VecDeque::new(),

@@ -23,14 +23,16 @@ pub(super) const CHUNK_LEN_UNTOLD: u32 = 1024;
 const BURST_MAX: u64 = 64;
 /// A chunk is lost when so many that left later have arrived, as TCP has it.
 const REORDERING: u64 = 3;
-/// After so many chunks, and twice what is on its way, without a loss, what is on its way proves what leaves next: a digest goes out with
-/// as many chunks as [`ASSUMED_BEHIND`], not with all that leave in a round trip.
-const CLEAN_MIN: u64 = 1000;
+/// What is on its way proves what leaves next, so a digest goes out with as many chunks as this, not with all that leave in a round trip; and with
+/// twice as many until [`CLEAN_MIN`] chunks and twice what is on its way arrived since losses came in a run: two of [`LOSS_RUN`] datagrams.
 const ASSUMED_BEHIND: usize = 2;
-/// The same in a live stream, where chunks that cannot be verified are those of one signature at most.
-const CLEAN_MIN_LIVE: u64 = 0;
-/// Layers whose digests go along all the same, but not in a live stream: datagrams of one length leave together.
-const PROVEN_LAYERS_MIN: u32 = 4;
+const CLEAN_MIN: u64 = 256;
+const LOSS_RUN: u64 = 8;
+/// Layers whose digests go along all the same where so many chunks leave at once: datagrams of one length leave together, which costs less time
+/// than bytes. Where they leave one by one the bytes are what counts.
+const PROVEN_LAYERS: [(u64, u32); 3] = [(8, 4), (4, 3), (0, 2)];
+/// In a live stream there is one signature for few chunks, and datagrams of one length are made of them later.
+const PROVEN_LAYERS_LIVE: u32 = 1;
 /// Lost chunks of a channel that are remembered as such until they arrive: a peer that acknowledges nothing costs no more memory.
 const LOST_MAX: usize = 4096;
 /// Addresses in one answer, and how often one is given (RFC 7574 §12.2.1 asks for a limit).
@@ -63,15 +65,16 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let clock_us = self.clock_us(now);
         let len = u64::from(self.params.chunk_len().unwrap_or(CHUNK_LEN_UNTOLD));
         let is_live = self.live.is_some();
-        let (proof, layer_min, clean_min) = match &self.live {
-            Some(live) => (Proof::Live(live.tree()), 1, CLEAN_MIN_LIVE),
-            None => (Proof::Complete(&self.tree, self.params.integrity()), PROVEN_LAYERS_MIN, CLEAN_MIN),
+        let proof = match &self.live {
+            Some(live) => Proof::Live(live.tree()),
+            None => Proof::Complete(&self.tree, self.params.integrity()),
         };
         let Some(channel) = self.channels.get_mut(&id) else { return chunks.end - chunks.start };
         let lost = channel.lost.range(chunks.clone()).next().copied();
         let is_again = lost == Some(chunks.start);
         let end = if is_again { chunks.start + 1 } else { lost.unwrap_or(chunks.end) };
-        let mut around = Around::of(channel, &(chunks.start..end), layer_min, clean_min);
+        let leave_at_once = |many: u64| channel.send_at(many.saturating_sub(1)).is_some_and(|at| at <= now);
+        let mut around = Around::of(channel, &(chunks.start..end), is_live, leave_at_once);
         // Datagrams of one length leave together: of many chunks none has anything beside it that others have not.
         if !is_live {
             self.out.release(&channel.peer);
@@ -229,21 +232,30 @@ struct Around {
     expected: [Option<u64>; 2],
     /// What is taken to arrive tells nothing below this layer.
     layer_min: u32,
+    is_live: bool,
+    /// So many chunks that left after one are proven as if it did not arrive.
+    behind: usize,
     /// Chunks that left latest; `None` where nothing new is taken to arrive. And those that are since, in runs.
     latest: Option<VecDeque<u64>>,
     assumed: Vec<Range<u64>>,
 }
 
 impl Around {
-    fn of<P>(channel: &Channel<P>, chunks: &Range<u64>, layer_min: u32, clean_min: u64) -> Self {
+    /// `leave_at_once`: whether so many chunks may leave now.
+    fn of<P>(channel: &Channel<P>, chunks: &Range<u64>, is_live: bool, leave_at_once: impl Fn(u64) -> bool) -> Self {
         let around = |map: &Binmap| [map.prev_set(chunks.start), map.next_set(chunks.end)];
         let inflight = channel.inflight.len() + (chunks.end - chunks.start);
-        let is_clean = channel.clean_count >= clean_min.max(2 * inflight) && channel.dialect == Dialect::Rfc7574;
+        let is_clean = |least: u64| channel.clean_count >= least.max(2 * inflight);
+        let many = chunks.end - chunks.start;
+        let proven = PROVEN_LAYERS.into_iter().find(|(least, _)| many >= *least && leave_at_once(*least));
+        let is_assumed = channel.dialect == Dialect::Rfc7574 && (!is_live || is_clean(0));
         Self {
             acknowledged: around(&channel.has),
             expected: around(&channel.assumed),
-            layer_min,
-            latest: is_clean.then(|| channel.latest.clone()),
+            layer_min: proven.filter(|_| !is_live).map_or(PROVEN_LAYERS_LIVE, |(_, layers)| layers),
+            is_live,
+            behind: if is_live || is_clean(CLEAN_MIN) { ASSUMED_BEHIND } else { 2 * ASSUMED_BEHIND },
+            latest: is_assumed.then(|| channel.latest.clone()),
             assumed: Vec::new(),
         }
     }
@@ -252,7 +264,7 @@ impl Around {
     fn left(&mut self, chunk: u64) {
         let Some(latest) = &mut self.latest else { return };
         latest.push_back(chunk);
-        if latest.len() > ASSUMED_BEHIND
+        while latest.len() > self.behind
             && let Some(assumed) = latest.pop_front()
         {
             match self.assumed.last_mut() {
@@ -353,7 +365,7 @@ impl<P: PeerAddress> Channel<P> {
             }
             _ => self.sent_order.push_back((number, chunks.clone())),
         }
-        (self.sent_count, self.moved_at) = (self.sent_count + count, now);
+        (self.sent_count, self.moved_at, self.serves_live) = (self.sent_count + count, now, around.is_live);
         if let Some(latest) = around.latest {
             self.latest = latest;
             around.assumed.into_iter().for_each(|run| self.assumed.insert_range(run));
@@ -427,14 +439,17 @@ impl<P: PeerAddress> Channel<P> {
         let Some(sent_at) = lost.iter().filter_map(|chunk| Some(self.inflight.get(*chunk)?.at)).max() else { return };
         self.lost_chunks += lost.len() as u64;
         self.beside.lost(lost, all);
-        self.clean_count = 0;
-        self.assumed = Binmap::new();
-        self.latest.clear();
+        // In a live stream a signature may have been in it.
+        let mut is_run = all || self.serves_live;
         for chunk in lost {
             // Sent again, unless it arrived after all, or is not waited for any more.
             let mut gone = None;
             self.inflight.remove(&(*chunk..chunk + 1), |_, sent| gone = Some(sent));
             if let Some(gone) = gone {
+                let before = self.lost_number.replace(gone.number);
+                is_run |= before.is_some_and(|before| before.abs_diff(gone.number) < LOSS_RUN);
+                self.assumed.remove_range(*chunk..chunk + 1);
+                self.latest.retain(|latest| latest != chunk);
                 if self.lost.len() < LOST_MAX {
                     self.lost.insert(*chunk);
                 }
@@ -444,6 +459,12 @@ impl<P: PeerAddress> Channel<P> {
                     _ => self.wants.push_front(*chunk..chunk + 1),
                 }
             }
+        }
+        if is_run {
+            // Digests may be lost as often as they left.
+            self.clean_count = 0;
+            self.assumed = Binmap::new();
+            self.latest.clear();
         }
         if all { self.control.timed_out(now) } else { self.control.lost(now, lost.len() as u64, sent_at) }
     }
@@ -463,7 +484,7 @@ mod tests {
             Channel::new(([10, 0, 0, 1], 7).into(), Dialect::Rfc7574, Mode::Fast, start);
         let mut now = start;
         let leave = |channel: &mut Channel<SocketAddr>, now: Instant, chunks: Range<u64>, is_again: bool| {
-            let around = Around::of(channel, &chunks, PROVEN_LAYERS_MIN, CLEAN_MIN);
+            let around = Around::of(channel, &chunks, false, |_| false);
             channel.left(now, chunks, is_again, around);
         };
         for (chunk, rtt) in (0..).zip([1, 1, 200, 200, 200, 200, 200, 200, 200, 200, 200, 200]) {
@@ -495,7 +516,7 @@ mod tests {
         let mut channel: Channel<SocketAddr> =
             Channel::new(([10, 0, 0, 1], 7).into(), Dialect::Rfc7574, Mode::Fast, now);
         channel.want(0..100);
-        let around = Around::of(&channel, &(0..60), PROVEN_LAYERS_MIN, CLEAN_MIN);
+        let around = Around::of(&channel, &(0..60), false, |_| false);
         channel.left(now, 0..60, false, around);
         channel.served(60);
         channel.cancel(&(10..90));

@@ -740,7 +740,7 @@ fn a_reader_stands_still_once_after_a_cut() {
 fn proofs_are_short_where_nothing_is_lost() {
     const CHUNKS: u64 = 20_000;
     println!("{:>6} {:>16} {:>6}", "loss %", "bytes a chunk", "twice");
-    for (loss, bytes_max) in [(0.0, 220), (0.0002, 300), (0.01, 700)] {
+    for (loss, bytes_max) in [(0.0, 150), (0.0002, 150), (0.01, 170)] {
         let mut world = World::new(CHUNKS, 5, loss);
         let (seeder, leecher) = (world.add(true, false), world.add(false, false));
         world.connect(leecher, seeder);
