@@ -30,7 +30,7 @@ const CLEAN_MIN: u64 = 256;
 const LOSS_RUN: u64 = 8;
 /// Layers whose digests go along all the same where so many chunks leave at once: datagrams of one length leave together, which costs less time
 /// than bytes. Where they leave one by one the bytes are what counts.
-const PROVEN_LAYERS: [(u64, u32); 3] = [(8, 4), (4, 3), (0, 2)];
+const PROVEN_LAYERS: [(u64, u32); 3] = [(16, 4), (8, 3), (0, 2)];
 /// In a live stream there is one signature for few chunks, and datagrams of one length are made of them later.
 const PROVEN_LAYERS_LIVE: u32 = 1;
 /// Lost chunks of a channel that are remembered as such until they arrive: a peer that acknowledges nothing costs no more memory.
