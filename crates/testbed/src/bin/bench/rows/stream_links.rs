@@ -134,7 +134,7 @@ pub(super) fn alone(workspace: &mut Workspace, rate_mbit: u64, rtt_ms: u64, loss
     let to = Instant::now();
     let (used, reached, waiting_ms) =
         (under.used(from, to), under.full_after(under.started), under.waiting_ms(from, to));
-    let payload = payload(&under.end()?);
+    let payload = payload(&under.end()?, to - from);
     Ok(Sample {
         figure: used * 100.0,
         extra: reached,
@@ -143,14 +143,15 @@ pub(super) fn alone(workspace: &mut Workspace, rate_mbit: u64, rtt_ms: u64, loss
     })
 }
 
-/// Verified bits a second over the later half of what was told.
-fn payload(events: &[Value]) -> Option<f64> {
-    let told: Vec<(f64, f64)> = events
+/// Verified bits a second while it was steady, in the last so many seconds. What is done is told by pieces, what came by bytes.
+fn payload(events: &[Value], steady: Duration) -> Option<f64> {
+    let told = events
         .iter()
         .filter(|event| event["event"] == "progress")
-        .filter_map(|event| Some((event["time"].as_f64()?, event["bytes_done"].as_f64()?)))
-        .collect();
-    let (first, last) = (told.get(told.len() / 2)?, told.last()?);
+        .filter_map(|event| Some((event["time"].as_f64()?, event["downloaded"].as_f64()? - event["wasted"].as_f64()?)));
+    let told: Vec<(f64, f64)> = told.collect();
+    let last = told.last()?;
+    let first = told.iter().find(|(time, _)| *time >= last.0 - steady.as_secs_f64())?;
     Some((last.1 - first.1) * 8.0 / (last.0 - first.0)).filter(|bits| bits.is_finite())
 }
 
