@@ -1,4 +1,4 @@
-//! Live streams: subtrees of one width, whose roots the source signs (RFC 7574 §6.1.2).
+//! Live streams: their source, and subtrees of one width, whose roots it signs (RFC 7574 §6.1.2); the other way to sign is in `signed`.
 //!
 //! The source makes a [`Munro`] of every full subtree; a viewer believes munros alone, and chunks that lead up to one. A
 //! latecomer starts at the newest munro that it is told of, and everything behind the window is forgotten. A source that is
@@ -9,12 +9,14 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
+use super::proofs::{LiveProofs, Signed};
+use super::signed::{ChunkSignature, ChunkSignatures};
 use super::tree::climb;
 use super::{MemoryNodes, NodeStore, Offers, Tree, Verdict};
 use crate::bin::{Bin, CHUNKS_MAX};
 use crate::hash::{Digest, HashFunction};
 use crate::sign::{PublicKey, SigningKey};
-use crate::wire::Codec;
+use crate::wire::{Codec, Message};
 
 /// Most chunks that one signature stands for: 4 MiB in chunks of 1 KiB, seconds of any stream.
 pub const CHUNKS_PER_SIGNATURE_MAX: u64 = 4096;
@@ -36,11 +38,24 @@ pub struct Munro {
     pub signature: Vec<u8>,
 }
 
+impl Munro {
+    /// It as it is sent: its digest, then the signature (RFC 7574 §6.1.2.3).
+    pub fn messages(&self) -> [Message<'_>; 2] {
+        let Self { node, digest, ntp, signature } = self;
+        [
+            Message::Integrity { node: *node, digest: *digest },
+            Message::SignedIntegrity { node: *node, ntp: *ntp, signature },
+        ]
+    }
+}
+
 /// Why a stream cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LiveError {
     /// RFC 7574 §6.1.2.1: "a fixed power of 2", larger than 1.
-    #[error("chunks for each signature have to be a power of 2 from 2 to {CHUNKS_PER_SIGNATURE_MAX}")]
+    #[error(
+        "chunks for each signature have to be a power of 2 from 2 to {CHUNKS_PER_SIGNATURE_MAX}; one where each chunk is signed"
+    )]
     ChunksPerSignature,
     /// The checkpoint is not at the start of a subtree.
     #[error("the stream's checkpoint does not fit its chunks for each signature: start without it")]
@@ -88,12 +103,18 @@ pub struct LiveSource {
     chunks_per_signature: u64,
     /// Leaves of the subtree that is not yet full.
     leaves: Vec<u8>,
-    tree: LiveTree,
+    proofs: LiveProofs,
     next: Checkpoint,
 }
 
 impl LiveSource {
-    /// A stream that begins, or goes on from a checkpoint.
+    /// A stream each of whose chunks is signed by itself, from its beginning (RFC 7574 §6.1.1).
+    pub fn sign_all(key: SigningKey, codec: Codec) -> Self {
+        let (proofs, next) = (LiveProofs::Chunks(ChunkSignatures::new()), Checkpoint { chunk_next: 0, ntp: 0 });
+        Self { key, codec, chunks_per_signature: 1, leaves: Vec::new(), proofs, next }
+    }
+
+    /// A stream of signed subtrees that begins, or goes on from a checkpoint.
     pub fn new(
         key: SigningKey,
         codec: Codec,
@@ -103,8 +124,8 @@ impl LiveSource {
         if !chunks_per_signature.is_power_of_two() || !(2..=CHUNKS_PER_SIGNATURE_MAX).contains(&chunks_per_signature) {
             return Err(LiveError::ChunksPerSignature);
         }
-        let (tree, next) = (LiveTree::new(codec.hash), Checkpoint { chunk_next: 0, ntp: 0 });
-        let mut source = Self { key, codec, chunks_per_signature, leaves: Vec::new(), tree, next };
+        let (proofs, next) = (LiveProofs::Munros(LiveTree::new(codec.hash)), Checkpoint { chunk_next: 0, ntp: 0 });
+        let mut source = Self { key, codec, chunks_per_signature, leaves: Vec::new(), proofs, next };
         checkpoint.map_or(Ok(()), |checkpoint| source.go_on_from(checkpoint))?;
         Ok(source)
     }
@@ -119,36 +140,30 @@ impl LiveSource {
         Ok(())
     }
 
-    /// Takes in the next chunk by its digest. Where it fills a subtree, the munro is signed, and from then on its chunks may
-    /// be announced, not before (RFC 7574 §6.1.2.3). `ntp` is the time.
-    pub fn push(&mut self, leaf: &Digest, ntp: u64) -> Result<Option<&Munro>, LiveError> {
-        self.leaves.extend_from_slice(leaf.as_bytes());
-        if self.unsigned_chunks() < self.chunks_per_signature {
-            return Ok(None);
-        }
-        let layer = self.chunks_per_signature.trailing_zeros();
-        let node = Bin::new(layer, self.next.chunk_next >> layer).ok_or(LiveError::Sign)?;
+    /// Takes in the next chunk. Where that makes enough of them to be signed, they are, and may be announced from then on, not before
+    /// (RFC 7574 §6.1.2.3): gives them. `ntp` is the time.
+    pub fn push(&mut self, payload: &[u8], ntp: u64) -> Result<Option<Signed>, LiveError> {
         // Never back, so that viewers can tell the newer of two.
         let ntp = ntp.max(self.next.ntp + 1);
-        let mut subtree = Tree::growing(self.codec.hash, MemoryNodes::new(self.codec.hash));
-        subtree.extend(&self.leaves);
-        let digest = subtree.root().ok_or(LiveError::Sign)?;
-        let text = munro_text(&self.codec, node, ntp, &digest).ok_or(LiveError::Sign)?;
-        let signature = self.key.sign(&text).ok_or(LiveError::Sign)?;
-        self.leaves.clear();
-        self.next = Checkpoint { chunk_next: node.end(), ntp };
-        let mut kept = Subtree::new(self.codec.hash, Munro { node, digest, ntp, signature });
-        // The same nodes, at their places in the whole stream.
-        for number in 0..2 * self.chunks_per_signature - 1 {
-            let local = Bin::from_u64(number);
-            if let (Some(bin), Some(digest)) =
-                (Bin::from_u64(number + 2 * node.start()), local.and_then(|bin| subtree.node(bin)))
-            {
-                kept.nodes.put(bin, &digest);
+        match &mut self.proofs {
+            LiveProofs::Munros(tree) => {
+                self.leaves.extend_from_slice(self.codec.hash.hash(payload).as_bytes());
+                if ((self.leaves.len() / self.codec.hash.len()) as u64) < self.chunks_per_signature {
+                    return Ok(None);
+                }
+                let layer = self.chunks_per_signature.trailing_zeros();
+                let node = Bin::new(layer, self.next.chunk_next >> layer).ok_or(LiveError::Sign)?;
+                tree.sign(&self.key, &self.codec, node, ntp, &self.leaves)?;
+                self.leaves.clear();
+            }
+            LiveProofs::Chunks(chunks) => {
+                let chunk = self.next.chunk_next;
+                chunks.keep(chunk, ChunkSignature::make(&self.key, &self.codec, chunk, ntp, payload)?);
             }
         }
-        self.tree.layer = Some(layer);
-        Ok(Some(&self.tree.keep(kept).munro))
+        let chunks = self.next.chunk_next..self.next.chunk_next + self.chunks_per_signature;
+        self.next = Checkpoint { chunk_next: chunks.end, ntp };
+        Ok(Some(Signed { chunks, ntp }))
     }
 
     /// The source's key: the swarm's identifier.
@@ -156,7 +171,7 @@ impl LiveSource {
         self.key.public()
     }
 
-    /// Chunks that were taken in since the last munro.
+    /// Chunks that were taken in and not signed yet.
     pub fn unsigned_chunks(&self) -> u64 {
         (self.leaves.len() / self.codec.hash.len()) as u64
     }
@@ -166,14 +181,14 @@ impl LiveSource {
         self.next
     }
 
-    /// The stream's tree: serves from here as viewers do.
-    pub fn tree(&self) -> &LiveTree {
-        &self.tree
+    /// What proves the stream's chunks: serves from here as viewers do.
+    pub fn proofs(&self) -> &LiveProofs {
+        &self.proofs
     }
 
     /// The same, to forget what lies behind the window.
-    pub fn tree_mut(&mut self) -> &mut LiveTree {
-        &mut self.tree
+    pub fn proofs_mut(&mut self) -> &mut LiveProofs {
+        &mut self.proofs
     }
 }
 
@@ -268,14 +283,36 @@ impl LiveTree {
         if restarted { MunroVerdict::Restarted } else { MunroVerdict::New }
     }
 
-    fn keep(&mut self, subtree: Subtree) -> &Subtree {
+    /// Signs a subtree of the source's own, whose leaves these are, and keeps it.
+    fn sign(&mut self, key: &SigningKey, codec: &Codec, node: Bin, ntp: u64, leaves: &[u8]) -> Result<(), LiveError> {
+        let mut subtree = Tree::growing(self.hash, MemoryNodes::new(self.hash));
+        subtree.extend(leaves);
+        let digest = subtree.root().ok_or(LiveError::Sign)?;
+        let text = munro_text(codec, node, ntp, &digest).ok_or(LiveError::Sign)?;
+        let signature = key.sign(&text).ok_or(LiveError::Sign)?;
+        let mut kept = Subtree::new(self.hash, Munro { node, digest, ntp, signature });
+        // The same nodes, at their places in the whole stream.
+        for number in 0..2 * node.chunk_count() - 1 {
+            let local = Bin::from_u64(number);
+            if let (Some(bin), Some(digest)) =
+                (Bin::from_u64(number + 2 * node.start()), local.and_then(|bin| subtree.node(bin)))
+            {
+                kept.nodes.put(bin, &digest);
+            }
+        }
+        self.layer = Some(node.layer());
+        self.keep(kept);
+        Ok(())
+    }
+
+    fn keep(&mut self, subtree: Subtree) {
         let start = subtree.munro.node.start();
         if self.subtrees.len() >= MUNROS_MAX
             && let Some((_, oldest)) = self.subtrees.pop_first()
         {
             self.floor = self.floor.max(oldest.munro.node.end());
         }
-        self.subtrees.entry(start).insert_entry(subtree).into_mut()
+        self.subtrees.insert(start, subtree);
     }
 
     /// Judges a chunk whose digest is `leaf`: it has to lead up to its munro.

@@ -2,13 +2,16 @@
 //!
 //! Content that is complete has a [`Tree`]: its root names the swarm, its peaks tell its size, and a chunk comes with the
 //! uncles that lead it up to a node that is known already. A live stream has a [`LiveTree`]: subtrees of one width, each with
-//! the source's signature over its root, the munro.
+//! the source's signature over its root, the munro. Or each of its chunks is signed by itself ([`ChunkSignatures`]), without any
+//! tree; [`LiveProofs`] is either.
 //!
 //! Only verified nodes are ever kept. What a peer offers waits in that peer's [`Offers`] until a chunk or a signature proves
 //! it; so a chunk that fails was that peer's lie, whoever else is honest.
 
 mod live;
+mod proofs;
 mod sidecar;
+mod signed;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -20,7 +23,9 @@ pub use live::{
     CHUNKS_PER_SIGNATURE_MAX, Checkpoint, LiveError, LiveSource, LiveTree, Munro, MunroVerdict, STALE_AFTER_S,
     signed_chunk_text,
 };
+pub use proofs::{LiveProofs, LiveVerdict, Signed};
 pub use sidecar::{SIDECAR_HEADER_LEN, Sidecar, SidecarError};
+pub use signed::{ChunkSignature, ChunkSignatures};
 pub use store::{MemoryNodes, NodeStore, row_places};
 pub use tree::{SiblingPath, Tree};
 
@@ -30,6 +35,8 @@ use crate::hash::Digest;
 /// Digests of one peer that wait for their proof: the peaks and uncles of a chunk are at most 126, and those of the chunk
 /// before may still be needed (RFC 7574 §5.3 lets hashes go ahead of their chunk).
 pub const OFFERS_MAX: usize = 256;
+/// Signatures of chunks of one peer that wait for their chunk, which comes with its own or right behind: as many as leave together.
+pub const SIGNATURES_WAITING_MAX: usize = 64;
 
 /// What came of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +49,11 @@ pub enum Verdict {
     Wrong,
 }
 
-/// Digests that one peer sent and that nothing has proven yet; the oldest make room.
+/// Digests and signatures that one peer sent and that nothing has proven yet; the oldest make room.
 #[derive(Clone, Debug, Default)]
 pub struct Offers {
     nodes: VecDeque<(Bin, Digest)>,
+    signatures: VecDeque<(u64, ChunkSignature)>,
 }
 
 impl Offers {
@@ -69,19 +77,45 @@ impl Offers {
         self.nodes.iter().rev().find(|(offered, _)| *offered == node).map(|(_, digest)| *digest)
     }
 
-    /// How many wait.
+    /// Takes in a chunk's signature; a later one for the same chunk replaces it.
+    pub fn add_signature(&mut self, chunk: u64, signature: ChunkSignature) {
+        self.signatures.retain(|(offered, _)| *offered != chunk);
+        if self.signatures.len() >= SIGNATURES_WAITING_MAX {
+            self.signatures.pop_front();
+        }
+        self.signatures.push_back((chunk, signature));
+    }
+
+    /// The signature offered for a chunk.
+    pub fn signature(&self, chunk: u64) -> Option<&ChunkSignature> {
+        self.signatures.iter().rev().find(|(offered, _)| *offered == chunk).map(|(_, signature)| signature)
+    }
+
+    /// The same, which waits no longer.
+    pub fn take_signature(&mut self, chunk: u64) -> Option<ChunkSignature> {
+        let at = self.signatures.iter().rposition(|(offered, _)| *offered == chunk)?;
+        self.signatures.remove(at).map(|(_, signature)| signature)
+    }
+
+    /// How many digests wait.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether none waits.
+    /// Whether no digest waits.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// Forgets them, when their channel's chunk was judged.
+    /// Forgets the digests, when their channel's chunk was judged.
     pub fn clear(&mut self) {
         self.nodes.clear();
+    }
+
+    /// Forgets all of them, when what they were for is not there any more.
+    pub fn forget(&mut self) {
+        self.clear();
+        self.signatures.clear();
     }
 
     /// The longest chain of offered nodes that can be peaks of one content: from chunk 0 on, each narrower than the one

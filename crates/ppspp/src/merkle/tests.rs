@@ -19,6 +19,18 @@ fn leaf(chunk: u64) -> Digest {
     HASH.hash(&chunk.to_be_bytes())
 }
 
+/// The newest munro of a source that signs subtrees.
+fn signed(source: &LiveSource) -> Munro {
+    tree(source).newest().expect("signed").clone()
+}
+
+fn tree(source: &LiveSource) -> &LiveTree {
+    match source.proofs() {
+        LiveProofs::Munros(tree) => tree,
+        LiveProofs::Chunks(_) => panic!("it signs each chunk"),
+    }
+}
+
 fn whole(chunks: u64) -> Tree<MemoryNodes> {
     let mut tree = Tree::growing(HASH, MemoryNodes::new(HASH));
     tree.extend(&leaves(HASH, chunks));
@@ -354,12 +366,12 @@ fn latecomers_believe_the_source_alone() {
     let mut source = LiveSource::new(key(), LIVE, 4, None).expect("a power of two");
     let public = source.key().clone();
     for chunk in 0..23 {
-        let munro = source.push(&leaf(chunk), ntp(chunk)).expect("signed");
-        assert_eq!(munro.map(|munro| munro.node.range()), (chunk % 4 == 3).then(|| chunk - 3..chunk + 1));
+        let munro = source.push(&u64::to_be_bytes(chunk), ntp(chunk)).expect("signed");
+        assert_eq!(munro.map(|munro| munro.chunks), (chunk % 4 == 3).then(|| chunk - 3..chunk + 1));
     }
     assert_eq!(source.checkpoint().chunk_next, 20, "the subtree that is not full is not there yet");
     let mut viewer = LiveTree::new(HASH);
-    let newest = source.tree().newest().expect("signed").clone();
+    let newest = tree(&source).newest().expect("signed").clone();
     assert_eq!(newest.node.range(), 16..20);
     let now = ntp(25);
     let change = |change: fn(&mut Munro)| {
@@ -385,15 +397,15 @@ fn latecomers_believe_the_source_alone() {
     assert_eq!(viewer.verify(12, leaf(12), &Offers::new()), Verdict::Missing, "its munro is not known");
     for chunk in [18, 16, 19, 17] {
         let mut offers = Offers::new();
-        for (bin, digest) in source.tree().uncles(chunk, |_| false).expect("the source has all") {
+        for (bin, digest) in tree(&source).uncles(chunk, |_| false).expect("the source has all") {
             offers.add(bin, digest);
         }
         assert_eq!(viewer.verify(chunk, leaf(chunk + 1), &offers), Verdict::Wrong);
         assert_eq!(viewer.verify(chunk, leaf(chunk), &offers), Verdict::Good);
-        assert_eq!(viewer.uncles(chunk, |_| false), source.tree().uncles(chunk, |_| false), "re-served");
+        assert_eq!(viewer.uncles(chunk, |_| false), tree(&source).uncles(chunk, |_| false), "re-served");
     }
     // Older munros of the same stream are taken too, until they lie behind the window.
-    let older = source.tree().munro(9).expect("signed").clone();
+    let older = tree(&source).munro(9).expect("signed").clone();
     assert_eq!(viewer.offer(&public, &LIVE, older.clone(), now), MunroVerdict::New);
     viewer.discard_before(18);
     assert_eq!((viewer.len(), viewer.offer(&public, &LIVE, older, now)), (1, MunroVerdict::Known));
@@ -411,8 +423,8 @@ fn a_stream_that_is_counted_from_further_down_is_a_new_one() {
         let mut source = LiveSource::new(key(), LIVE, 2, None).expect("fine");
         source.go_on_from(Checkpoint { chunk_next: first, ntp: 0 }).expect("even");
         let chunks = first..first + 2 * groups;
-        let munros = chunks.filter_map(|chunk| source.push(&leaf(chunk), ntp(second)).expect("signed").cloned());
-        munros.last().expect("one at least")
+        chunks.for_each(|chunk| drop(source.push(&u64::to_be_bytes(chunk), ntp(second)).expect("signed")));
+        signed(&source)
     };
     for (old, new, verdict) in [
         ((0, 2), (0, 9), MunroVerdict::New),
@@ -426,7 +438,7 @@ fn a_stream_that_is_counted_from_further_down_is_a_new_one() {
     }
     let mut source = LiveSource::new(key(), LIVE, 2, None).expect("fine");
     assert!(source.go_on_from(Checkpoint { chunk_next: 1, ntp: 0 }).is_err());
-    source.push(&leaf(0), ntp(1)).expect("taken in");
+    source.push(&u64::to_be_bytes(0), ntp(1)).expect("taken in");
     assert!(source.go_on_from(Checkpoint { chunk_next: 2, ntp: 0 }).is_err(), "something was taken in");
 }
 
@@ -438,8 +450,9 @@ fn a_source_goes_on_or_begins_anew() {
     let public = again().public().clone();
     let munro = |source: &mut LiveSource, second| {
         let first = source.checkpoint().chunk_next;
-        source.push(&leaf(first), ntp(second)).expect("signed");
-        source.push(&leaf(first + 1), ntp(second)).expect("signed").expect("full").clone()
+        source.push(&u64::to_be_bytes(first), ntp(second)).expect("signed");
+        source.push(&u64::to_be_bytes(first + 1), ntp(second)).expect("signed").expect("full");
+        signed(source)
     };
     let mut source = LiveSource::new(again(), LIVE, 2, None).expect("fine");
     let (first, second) = (munro(&mut source, 1), munro(&mut source, 2));

@@ -103,7 +103,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     fn look_ahead<'a>(&mut self, batch: &[(P, &'a [u8])], offered: &mut Vec<(Bin, &'a [u8])>) -> Vec<Lone<'a>> {
         self.ahead.clear();
         let (mut lone, mut payloads): (Vec<Lone<'a>>, Vec<&[u8]>) = (Vec::new(), Vec::with_capacity(batch.len()));
-        if self.params.integrity() == Integrity::None {
+        if !self.params.integrity().is_hashed() {
             return lone;
         }
         let mut before: Option<(ChannelId, usize, Codec)> = None;

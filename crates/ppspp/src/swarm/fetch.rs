@@ -22,29 +22,37 @@ const ACK_CHUNKS_LIVE: u64 = 2;
 const ACKED_AGAIN_MAX: usize = 16;
 
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
-    /// One chunk: `true` where it holds and is new.
-    pub(super) fn data(&mut self, now: Instant, id: ChannelId, chunk: u64, sent_us: u64, payload: &[u8]) -> bool {
+    /// One chunk: `true` where it holds and is new. `chunks` are those that came before in this batch.
+    pub(super) fn data(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        (chunk, payload): (u64, &[u8]),
+        sent_us: u64,
+        chunks: &mut Vec<(u64, &[u8])>,
+    ) -> bool {
         let clock_us = self.clock_us(now);
-        let leaf = self.ahead.digest(self.params.hash(), chunk);
+        let hash = self.params.hash();
+        let leaf = self.ahead.digest(hash, chunk);
         let Some(channel) = self.channels.get_mut(&id) else { return false };
         channel.came(&(chunk..chunk.saturating_add(1)), payload.len() as u64, |asked| {
             self.asked_count -= asked.end - asked.start;
             self.requested.remove_range(asked);
         });
-        let known = self.held.contains(chunk);
+        let known = self.held.contains(chunk) && !self.is_of_another_stream(id, chunk);
+        let Some(channel) = self.channels.get_mut(&id) else { return false };
         let size_before = self.tree.chunk_count();
+        let leaf = || leaf.unwrap_or_else(|| hash.hash(payload));
         let verdict = if known {
             Verdict::Good
+        } else if self.live.is_some() {
+            self.judge_live(now, id, (chunk, payload), leaf, chunks)
         } else if self.params.integrity() == Integrity::None {
             if size_before.is_some_and(|chunks| chunk < chunks) { Verdict::Good } else { Verdict::Missing }
         } else {
-            let leaf = leaf.unwrap_or_else(|| self.params.hash().hash(payload));
-            match &mut self.live {
-                Some(live) if channel.live.is_tuned => live.verify(chunk, leaf, &channel.offers, now),
-                Some(_) => Verdict::Missing,
-                None => self.tree.verify(chunk, leaf, payload.len(), &channel.offers),
-            }
+            self.tree.verify(chunk, leaf(), payload.len(), &channel.offers)
         };
+        let Some(channel) = self.channels.get_mut(&id) else { return false };
         // Only the last chunk may be short (RFC 7574 §5.6): another one would move all that follow.
         let is_last = self.tree.chunk_count() == chunk.checked_add(1);
         let whole = is_last || self.params.chunk_len().is_none_or(|len| payload.len() == len as usize);
@@ -209,8 +217,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// Asks for as much as Algorithm 1 allows.
     pub(super) fn ask(&mut self, now: Instant, id: ChannelId) {
         self.tune(now);
+        self.probe(now, id);
         let is_tuned = self.live.as_ref().is_none_or(|live| live.has_begun());
-        let end = self.live.as_ref().map(|live| live.edge()).or(self.tree.chunk_count()).map(|end| end.min(self.end));
+        let end =
+            self.live.as_ref().map(|live| live.asked_end()).or(self.tree.chunk_count()).map(|end| end.min(self.end));
         let is_source = self.live.as_ref().is_some_and(|live| live.is_source());
         let is_only_one = self.is_only_one(now, id);
         let Some(channel) = self.channels.get_mut(&id) else { return };

@@ -1,8 +1,13 @@
-//! A live stream's part of a swarm (RFC 7574 §6.1.2, §6.2): munros that are believed, where a viewer starts, what is forgotten.
+//! A live stream's part of a swarm (RFC 7574 §6.1, §6.2): signatures that are believed, where a viewer starts, what is forgotten.
 //!
-//! Nothing counts before a munro of the source says that it is there: a peer's announcements are cut at the newest munro that is
+//! What is signed is another thing with each way to protect a stream, which [`LiveProofs`] knows. With munros nothing counts before one
+//! of the source's says that it is there: a peer's announcements are cut at the newest munro that is
 //! known, and those of a peer that showed no munro of this stream are not heard at all. Every announcement has the newest munro in
 //! front, and every chunk its own until the peer acknowledged one below it; so both tell all that it takes to believe them.
+//!
+//! Where each chunk is signed, a chunk that came is all that proves anything: how far the stream is, that it is this one, that a new one
+//! began. So what a peer announces is heeded as far as the window goes and asked for in order; and a chunk of it that is nowhere
+//! near, before the viewer knows where the stream is, above all, is asked for by itself: a probe.
 //!
 //! A source that begins anew counts from chunk 0 again. Then everything from before is forgotten, and each peer has to show a munro
 //! of the new stream first: those who have not heard of it yet are late, and no liars.
@@ -11,18 +16,20 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::channel::Channel;
+use super::claims::Claims;
 use super::fetch::BINS_MAX;
 use super::live_source::Spread;
 use super::{CHANNELS_MAX, PeerAddress, Swarm};
+use crate::bin::Bin;
 use crate::binmap::Binmap;
 use crate::hash::Digest;
 use crate::ledbat::Mode;
 use crate::merkle::{
-    LiveError, LiveSource, LiveTree, MemoryNodes, Munro, MunroVerdict, NodeStore, Offers, Tree, Verdict,
+    LiveError, LiveProofs, LiveSource, LiveVerdict, MemoryNodes, Munro, MunroVerdict, NodeStore, Tree, Verdict,
 };
 use crate::picker::Picker;
 use crate::sign::{PublicKey, SigningKey};
-use crate::wire::{ChannelId, Dialect, DiscardWindow, Message, SwarmParams};
+use crate::wire::{ChannelId, Dialect, DiscardWindow, Integrity, Message, SwarmParams};
 
 /// How far behind the source a stream is played: what a chunk may take to reach everybody, with whatever happens to it on its way.
 pub const PLAY_BEHIND: Duration = Duration::from_millis(1500);
@@ -44,6 +51,12 @@ pub(super) const QUIET_MAX: Duration = Duration::from_millis(700);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How long after a new beginning wrong chunks are late ones of the old stream, and nobody's lie.
 const RESTART_GRACE: Duration = Duration::from_secs(10);
+/// A peer that sends so many chunks that cannot be proven, in a row and none that can, means no good: each without the signature that was
+/// to come with it, and that was no longer than itself, or with one of another stream. Some may be honest, for a signature can be lost,
+/// and a source begin anew.
+pub(super) const UNPROVEN_MAX: u32 = 64;
+/// The chunks behind the window are forgotten so many at a time, for that costs as much as it would for each.
+const ADVANCE_CHUNKS: u64 = 16;
 /// Runs of chunks in one announcement, the newest: with both munros, a datagram of the Internet's size.
 const RUNS_MAX: usize = BINS_MAX - 20;
 /// How long a viewer listens to what its neighbours have before it begins: each moment of it makes the start so much later.
@@ -80,12 +93,12 @@ pub(super) struct Live {
     pub role: Role,
     key: PublicKey,
     /// Chunks that are kept behind the newest.
-    window: u64,
+    pub window: u64,
     /// Chunks before it are forgotten.
     pub floor: u64,
     /// When a viewer heard of the stream, and where it begins.
     heard_at: Option<Instant>,
-    start: Option<u64>,
+    pub start: Option<u64>,
     /// The time at the swarm's epoch.
     ntp: u64,
     restarted_at: Option<Instant>,
@@ -96,21 +109,21 @@ pub(super) struct Live {
 #[derive(Debug)]
 pub(super) enum Role {
     Source(Box<LiveSource>, Spread),
-    Viewer(LiveTree),
+    Viewer(LiveProofs),
 }
 
 impl Live {
-    pub(super) fn tree(&self) -> &LiveTree {
+    pub(super) fn proofs(&self) -> &LiveProofs {
         match &self.role {
-            Role::Source(source, _) => source.tree(),
-            Role::Viewer(tree) => tree,
+            Role::Source(source, _) => source.proofs(),
+            Role::Viewer(proofs) => proofs,
         }
     }
 
-    fn tree_mut(&mut self) -> &mut LiveTree {
+    fn proofs_mut(&mut self) -> &mut LiveProofs {
         match &mut self.role {
-            Role::Source(source, _) => source.tree_mut(),
-            Role::Viewer(tree) => tree,
+            Role::Source(source, _) => source.proofs_mut(),
+            Role::Viewer(proofs) => proofs,
         }
     }
 
@@ -123,9 +136,14 @@ impl Live {
         self.start.is_some()
     }
 
-    /// The chunk after the last one that is signed.
+    /// The chunk after the last one that is known to be signed.
     pub(super) fn edge(&self) -> u64 {
-        self.tree().newest().map_or(0, |munro| munro.node.end())
+        self.proofs().edge()
+    }
+
+    /// Where what is asked for in order ends.
+    pub(super) fn asked_end(&self) -> u64 {
+        self.proofs().asked_end(self.window)
     }
 
     /// The time: NTP's 64 bits.
@@ -137,17 +155,9 @@ impl Live {
         DiscardWindow::Last(self.window)
     }
 
-    pub(super) fn verify(&mut self, chunk: u64, leaf: Digest, offers: &Offers, now: Instant) -> Verdict {
-        let is_late = self.restarted_at.is_some_and(|at| now.saturating_duration_since(at) < RESTART_GRACE);
-        match &mut self.role {
-            Role::Viewer(_) if chunk < self.floor => Verdict::Missing,
-            Role::Viewer(tree) => match tree.verify(chunk, leaf, offers) {
-                Verdict::Wrong if is_late => Verdict::Missing,
-                verdict => verdict,
-            },
-            // A source needs nobody's chunks.
-            Role::Source(..) => Verdict::Missing,
-        }
+    /// The source began anew lately: what is of the stream before it is late, and nobody's lie.
+    fn is_anew(&self, now: Instant) -> bool {
+        self.restarted_at.is_some_and(|at| now.saturating_duration_since(at) < RESTART_GRACE)
     }
 }
 
@@ -164,8 +174,12 @@ fn duration_of(ntp: u64) -> Duration {
 /// What a channel of a live stream knows besides.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LiveChannel {
-    /// It showed a munro of this stream.
+    /// It showed that it knows this stream: by a munro, or by a chunk that it sent or took.
     pub is_tuned: bool,
+    /// What it announced.
+    pub claims: Claims,
+    /// Chunks that came from it and could not be proven, since one could.
+    unproven: u32,
     /// When it was told all there is to tell, and the newest munro's time that it was told.
     said_at: Option<Instant>,
     munro_said: u64,
@@ -204,6 +218,13 @@ impl LiveChannel {
         }
     }
 
+    /// The peer sent a chunk of this stream: it has that, whatever else it has.
+    pub(super) fn shows_chunk(&mut self, chunk: u64, has: &mut Binmap) {
+        if !std::mem::replace(&mut self.is_tuned, true) {
+            has.insert_range(chunk..chunk + 1);
+        }
+    }
+
     /// Whether a munro goes out with a chunk below it that leaves now. Chunks leave some together: two of them have it, for one is lost
     /// sometimes, and again those that leave a while later.
     pub(super) fn takes_munro(&mut self, start: u64, clock_us: u64) -> bool {
@@ -224,14 +245,14 @@ impl<P: PeerAddress, S: NodeStore + From<MemoryNodes>> Swarm<P, S> {
     /// A viewer of a live stream that keeps `window` chunks. `ntp` is the time, in NTP's 64 bits.
     pub fn viewer(params: SwarmParams, window: u64, ntp: u64, mode: Mode, seed: u64, now: Instant) -> Option<Self> {
         let key = params.key()?.clone();
-        let role = Role::Viewer(LiveTree::new(params.hash()));
+        let role = Role::Viewer(LiveProofs::new(params.integrity(), params.hash())?);
         Some(Self::live(params, Live::new(role, key, window, ntp), (mode, seed), now))
     }
 
     /// The source of a live stream, from its beginning: `params` have to name `key`.
     ///
     /// # Errors
-    /// Chunks cannot be signed in groups of so many.
+    /// Chunks cannot be signed in groups of so many: one, where each is to be signed by itself.
     pub fn source(
         params: SwarmParams,
         key: SigningKey,
@@ -241,7 +262,12 @@ impl<P: PeerAddress, S: NodeStore + From<MemoryNodes>> Swarm<P, S> {
         now: Instant,
     ) -> Result<Self, LiveError> {
         let public = key.public().clone();
-        let source = LiveSource::new(key, params.codec(Dialect::Rfc7574), chunks_per_signature, None)?;
+        let codec = params.codec(Dialect::Rfc7574);
+        let source = match (params.integrity(), chunks_per_signature) {
+            (Integrity::SignAll, 1) => LiveSource::sign_all(key, codec),
+            (Integrity::SignAll, _) => return Err(LiveError::ChunksPerSignature),
+            _ => LiveSource::new(key, codec, chunks_per_signature, None)?,
+        };
         let role = Role::Source(Box::new(source), Spread::default());
         Ok(Self::live(params, Live::new(role, public, window.max(chunks_per_signature), ntp), (mode, seed), now))
     }
@@ -273,9 +299,9 @@ impl Live {
 
     /// Where somebody who comes now begins.
     pub(super) fn start_chunk(&self) -> Option<u64> {
-        let newest = self.tree().newest()?;
+        let newest = self.proofs().newest()?;
         let since = newest.ntp.saturating_sub(ntp_of(START_BACK));
-        Some(self.tree().since(since).unwrap_or(newest).node.start().max(self.floor))
+        Some(self.proofs().since(since).unwrap_or(newest).chunks.start.max(self.floor))
     }
 }
 
@@ -290,24 +316,24 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         self.live.as_ref().map_or(0, |live| live.edge())
     }
 
-    /// The signed root above a chunk of a live stream.
-    pub fn live_munro(&self, chunk: u64) -> Option<&Munro> {
-        self.live.as_ref()?.tree().munro(chunk)
+    /// When a chunk of a live stream was signed, in NTP's 64 bits.
+    pub fn live_signed_at(&self, chunk: u64) -> Option<u64> {
+        Some(self.live.as_ref()?.proofs().over(chunk)?.ntp)
     }
 
     /// Where a player that comes now begins, in a viewer that is not new: as far behind the source as all play.
     pub fn live_entry(&self) -> Option<u64> {
-        let tree = self.live.as_ref()?.tree();
-        let newest = tree.newest()?;
-        let entry = tree.since(newest.ntp.saturating_sub(ntp_of(PLAY_BEHIND))).unwrap_or(newest);
-        Some(entry.node.start())
+        let proofs = self.live.as_ref()?.proofs();
+        let newest = proofs.newest()?;
+        let entry = proofs.since(newest.ntp.saturating_sub(ntp_of(PLAY_BEHIND))).unwrap_or(newest);
+        Some(entry.chunks.start)
     }
 
     /// How long a player that begins at this chunk waits until it does: then it is as far behind the source as all are, and what
     /// comes meanwhile is what it has in hand. Times of signatures alone count, not what this machine's clock says.
     pub fn live_hold(&self, chunk: u64) -> Duration {
-        let Some(tree) = self.live.as_ref().map(|live| live.tree()) else { return Duration::ZERO };
-        let Some((newest, first)) = tree.newest().zip(tree.munro(chunk)) else { return PLAY_BEHIND };
+        let Some(proofs) = self.live.as_ref().map(|live| live.proofs()) else { return Duration::ZERO };
+        let Some((newest, first)) = proofs.newest().zip(proofs.over(chunk)) else { return PLAY_BEHIND };
         PLAY_BEHIND.saturating_sub(duration_of(newest.ntp.saturating_sub(first.ntp)))
     }
 
@@ -358,51 +384,146 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
     }
 
-    /// A SIGNED_INTEGRITY message came; the digest came before it.
-    pub(super) fn munro(&mut self, now: Instant, id: ChannelId, munro: Munro) {
-        let chunks = munro.node.range();
+    /// A SIGNED_INTEGRITY message came. `chunks` are those that came in its batch: of an old stream, if this is of a new one.
+    pub(super) fn signature(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        (node, ntp, signature): (Bin, u64, &[u8]),
+        chunks: &mut Vec<(u64, &[u8])>,
+    ) {
+        let (Some(live), Some(channel)) = (&self.live, self.channels.get_mut(&id)) else { return };
+        let Some(munro) = live.proofs().signature(&mut channel.offers, node, ntp, signature) else { return };
+        if self.munro(now, id, munro) == MunroVerdict::Restarted {
+            chunks.clear();
+        }
+    }
+
+    /// A signed root of a subtree came.
+    fn munro(&mut self, now: Instant, id: ChannelId, munro: Munro) -> MunroVerdict {
+        let shown = munro.node.range();
         let codec = self.params.codec(Dialect::Rfc7574);
-        let (Some(live), Some(channel)) = (&mut self.live, self.channels.get_mut(&id)) else { return };
+        let (Some(live), Some(channel)) = (&mut self.live, self.channels.get_mut(&id)) else {
+            return MunroVerdict::Known;
+        };
         let ntp_now = live.ntp(now.saturating_duration_since(self.epoch));
-        let is_known = |tree: &LiveTree| tree.munro(munro.node.start()).is_some_and(|known| *known == munro);
         match &mut live.role {
             Role::Source(source, _) => {
-                channel.live.shows(chunks, is_known(source.tree()));
+                channel.live.shows(shown, source.proofs().knows(&munro));
                 // The old stream of a source that was started again is older than all of the new one.
-                let is_newer = source.tree().oldest().is_some_and(|oldest| munro.ntp > oldest.ntp);
-                if !channel.live.is_tuned && !live.is_twin_told && is_newer {
-                    // The first of many that are none costs one signature a peer; it is a liar then.
-                    let mut others = LiveTree::new(self.params.hash());
-                    match others.offer(&live.key, &codec, munro, ntp_now) {
-                        MunroVerdict::New => {
-                            live.is_twin_told = true;
+                let is_newer = source.proofs().oldest().is_some_and(|oldest| munro.ntp > oldest.ntp);
+                if channel.live.is_tuned || live.is_twin_told || !is_newer {
+                    return MunroVerdict::Known;
+                }
+                // The first of many that are none costs one signature a peer; it is a liar then.
+                let others = LiveProofs::new(self.params.integrity(), self.params.hash());
+                match others.map(|mut others| others.offer(&live.key, &codec, munro, ntp_now)) {
+                    Some(MunroVerdict::New) => {
+                        live.is_twin_told = true;
+                        self.live_events.push_back(LiveEvent::Twin(channel.peer.clone()));
+                    }
+                    Some(MunroVerdict::Wrong) => self.lied(id),
+                    _ => {}
+                }
+                MunroVerdict::Known
+            }
+            Role::Viewer(proofs) => {
+                let is_first = proofs.is_empty();
+                let verdict = proofs.offer(&live.key, &codec, munro.clone(), ntp_now);
+                match verdict {
+                    MunroVerdict::Known => {
+                        let is_known = proofs.knows(&munro);
+                        channel.live.shows(shown, is_known);
+                    }
+                    MunroVerdict::Stale if is_first => self.tell_stale(id),
+                    MunroVerdict::Stale => {}
+                    MunroVerdict::Wrong => self.lied(id),
+                    MunroVerdict::New => {
+                        channel.live.shows(shown, true);
+                        self.advance();
+                    }
+                    MunroVerdict::Restarted => {
+                        self.forget_stream(now);
+                        if let Some(channel) = self.channels.get_mut(&id) {
+                            channel.live.shows(shown, true);
+                        }
+                    }
+                }
+                verdict
+            }
+        }
+    }
+
+    /// The newest that a peer has was signed too long ago to begin with. Told once.
+    fn tell_stale(&mut self, id: ChannelId) {
+        let (Some(live), Some(channel)) = (&mut self.live, self.channels.get(&id)) else { return };
+        if !std::mem::replace(&mut live.is_stale_told, true) {
+            self.live_events.push_back(LiveEvent::Stale(channel.peer.clone()));
+        }
+    }
+
+    /// Judges a chunk that is not here. `chunks` are those that came before in its batch: of an old stream, if this is of a new one.
+    pub(super) fn judge_live(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        (chunk, payload): (u64, &[u8]),
+        leaf: impl FnOnce() -> Digest,
+        chunks: &mut Vec<(u64, &[u8])>,
+    ) -> Verdict {
+        let codec = self.params.codec(Dialect::Rfc7574);
+        let (Some(live), Some(channel)) = (&mut self.live, self.channels.get_mut(&id)) else {
+            return Verdict::Missing;
+        };
+        let ntp_now = live.ntp(now.saturating_duration_since(self.epoch));
+        let is_anew = live.is_anew(now);
+        let (offers, what, is_tuned) = (&mut channel.offers, (chunk, payload), channel.live.is_tuned);
+        let proofs = match &mut live.role {
+            // A source needs nobody's chunks; but one that it did not make, and that its key signed, tells of another source.
+            Role::Source(source, _) => {
+                return match source.proofs().judge_strange(&live.key, &codec, what, offers, ntp_now) {
+                    LiveVerdict::Good => {
+                        if !std::mem::replace(&mut live.is_twin_told, true) {
                             self.live_events.push_back(LiveEvent::Twin(channel.peer.clone()));
                         }
-                        MunroVerdict::Wrong => self.lied(id),
-                        _ => {}
+                        Verdict::Missing
                     }
-                }
+                    LiveVerdict::Wrong => Verdict::Wrong,
+                    _ => Verdict::Missing,
+                };
             }
-            Role::Viewer(tree) => match tree.offer(&live.key, &codec, munro.clone(), ntp_now) {
-                MunroVerdict::Known => channel.live.shows(chunks, is_known(tree)),
-                MunroVerdict::Stale => {
-                    if tree.is_empty() && !std::mem::replace(&mut live.is_stale_told, true) {
-                        self.live_events.push_back(LiveEvent::Stale(channel.peer.clone()));
-                    }
-                }
-                MunroVerdict::Wrong => self.lied(id),
-                MunroVerdict::New => {
-                    channel.live.shows(chunks, true);
-                    self.advance();
-                }
-                MunroVerdict::Restarted => {
-                    self.forget_stream(now);
-                    if let Some(channel) = self.channels.get_mut(&id) {
-                        channel.live.shows(chunks, true);
-                    }
-                }
-            },
+            Role::Viewer(proofs) => proofs,
+        };
+        let verdict = proofs.judge(&live.key, &codec, what, leaf, (offers, is_tuned), ntp_now);
+        let unproven = match verdict {
+            LiveVerdict::Good | LiveVerdict::Restarted => 0,
+            LiveVerdict::Replayed if !is_anew => channel.live.unproven + 1,
+            // It could have come as well.
+            LiveVerdict::Unsigned if payload.len() >= usize::from(codec.signature_len) => channel.live.unproven + 1,
+            _ => channel.live.unproven,
+        };
+        channel.live.unproven = unproven;
+        match verdict {
+            LiveVerdict::Wrong if is_anew => return Verdict::Missing,
+            LiveVerdict::Wrong => return Verdict::Wrong,
+            LiveVerdict::Good if chunk < live.floor => return Verdict::Missing,
+            _ if unproven >= UNPROVEN_MAX => return Verdict::Wrong,
+            LiveVerdict::Missing | LiveVerdict::Unsigned | LiveVerdict::Replayed => return Verdict::Missing,
+            LiveVerdict::Stale => {
+                self.tell_stale(id);
+                return Verdict::Missing;
+            }
+            LiveVerdict::Restarted => {
+                self.forget_stream(now);
+                chunks.clear();
+            }
+            LiveVerdict::Good => {}
         }
+        if let Some(channel) = self.channels.get_mut(&id) {
+            channel.live.shows_chunk(chunk, &mut channel.has);
+        }
+        self.advance();
+        Verdict::Good
     }
 
     /// Everything of the old stream is forgotten.
@@ -428,7 +549,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             channel.assumed = Binmap::new();
             channel.latest.clear();
             channel.asked_before = Binmap::new();
-            channel.offers.clear();
+            channel.offers.forget();
             channel.live = LiveChannel { window, ..Default::default() };
         }
         self.live_events.push_back(LiveEvent::Restarted);
@@ -438,12 +559,12 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     pub(super) fn advance(&mut self) {
         let Some(live) = &mut self.live else { return };
         let edge = live.edge();
-        let floor = edge.saturating_sub(live.window);
+        let floor = edge.saturating_sub(live.window) / ADVANCE_CHUNKS * ADVANCE_CHUNKS;
         if floor <= live.floor {
             return;
         }
         live.floor = floor;
-        live.tree_mut().discard_before(floor);
+        live.proofs_mut().discard_before(floor);
         self.have.remove_range(0..floor);
         self.held.remove_range(0..floor);
         self.requested.remove_range(0..floor);
@@ -465,26 +586,12 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         self.live_events.push_back(LiveEvent::Discarded(floor));
     }
 
-    /// What a peer announces, cut to what there can be.
-    pub(super) fn live_range(&self, id: ChannelId, range: &Range<u64>) -> Range<u64> {
-        let (Some(live), Some(channel)) = (&self.live, self.channels.get(&id)) else { return range.clone() };
-        if !channel.live.is_tuned {
-            return 0..0;
-        }
-        let edge = live.edge();
-        let floor = match channel.live.window {
-            Some(DiscardWindow::Last(chunks)) => edge.saturating_sub(chunks).max(live.floor),
-            _ => live.floor,
-        };
-        range.start.max(floor)..range.end.min(edge)
-    }
-
     /// A viewer that knows what its neighbours have begins: a little behind the newest chunk where they can give it that, or else with
     /// the newest.
     pub(super) fn tune(&mut self, now: Instant) {
         let Some(live) = self.live.as_mut().filter(|live| live.start.is_none() && !live.is_source()) else { return };
-        let (Some(back), Some(newest)) = (live.start_chunk(), live.tree().newest()) else { return };
-        let newest = newest.node.start();
+        let (Some(back), Some(newest)) = (live.start_chunk(), live.proofs().newest()) else { return };
+        let newest = newest.chunks.start;
         let heard_at = *live.heard_at.get_or_insert(now);
         let neighbours = self.channels_by_peer(|channel| channel.live.is_tuned);
         let has_back = |id: &ChannelId| self.channels.get(id).is_some_and(|channel| channel.has.contains(back));
@@ -509,13 +616,16 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let every = if channel.live.is_tuned { SAY_EVERY } else { SAY_EVERY_UNTUNED };
         let is_due = channel.live.said_at.is_none_or(|at| now.saturating_duration_since(at) >= every);
         let mut messages = Vec::new();
-        if let Some(newest) = live.tree().newest() {
+        if let Some(newest) = live.proofs().newest() {
             let mut told = match &live.role {
                 Role::Viewer(_) => self.have.clone(),
                 Role::Source(..) => channel.live.allotted.clone(),
             };
             if live.is_source() {
                 told.subtract(&channel.has);
+            }
+            if !channel.live.is_tuned && live.is_source() {
+                told.insert_range(live.proofs().sample());
             }
             // Whole runs, which repeat what announcements that were lost have said.
             let is_new =
@@ -525,16 +635,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             if runs.is_empty() && !is_due && channel.live.is_begin_said == live.start.is_some() {
                 return;
             }
-            let is_shown = channel.live.munro_said > 0 && channel.live.shown.contains(newest.node.start());
+            let is_shown = channel.live.munro_said > 0 && channel.live.shown.contains(newest.chunks.start);
             if newest.ntp > channel.live.munro_said && !is_shown || is_due {
                 // The older one tells a latecomer how far back it may begin.
-                let start = live.start_chunk().filter(|_| !channel.live.is_tuned);
-                let start = start.and_then(|start| live.tree().munro(start));
-                start
-                    .iter()
-                    .filter(|start| start.node != newest.node)
-                    .for_each(|start| put_munro(start, &mut messages));
-                put_munro(newest, &mut messages);
+                live.proofs().introduce(live.start_chunk().filter(|_| !channel.live.is_tuned), &mut messages);
                 channel.live.munro_said = newest.ntp;
             }
             // RFC 7574 §8.11: what is not wanted any more. A source has to know what a viewer lacks.
@@ -635,10 +739,4 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     pub(super) fn counts_rarity(&self) -> bool {
         !self.is_complete && self.live.is_none()
     }
-}
-
-/// A munro as it is sent: its digest, then the signature (RFC 7574 §6.1.2.3).
-pub(super) fn put_munro<'a>(munro: &'a Munro, messages: &mut Vec<Message<'a>>) {
-    messages.push(Message::Integrity { node: munro.node, digest: munro.digest });
-    messages.push(Message::SignedIntegrity { node: munro.node, ntp: munro.ntp, signature: &munro.signature });
 }

@@ -58,7 +58,7 @@ fn gather(sim: &LiveSim) -> Outcome {
         copies: sim.copies(),
         behind_s: sim.mean_delay_s(),
         lag_ms: [500, 999, 1000].map(|of| lags[at(lags.len(), of)]),
-        twice: nodes().map(|node| node.swarm.wasted_bytes() / 8).sum::<u64>() as f64 / sent,
+        twice: nodes().map(|node| node.swarm.wasted_bytes() / PAYLOAD_LEN as u64).sum::<u64>() as f64 / sent,
         overflowed: nodes().map(|node| node.overflowed).sum::<u64>() as f64 / sent,
         beside: [
             nodes().map(|node| node.beside_bytes).sum::<u64>() as f64 / sent / 1000.0,

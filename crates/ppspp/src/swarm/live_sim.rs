@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::hash::HashFunction;
+use crate::merkle::ChunkSignature;
 use crate::sign::{SignatureAlgorithm, SigningKey};
-use crate::wire::{Addressing, Integrity};
+use crate::wire::{Addressing, Integrity, Message};
 
 pub(super) const HASH: HashFunction = HashFunction::Sha256;
 /// Chunks count as 1 KiB on the wires; those here are shorter.
@@ -22,8 +23,12 @@ const BUFFER_AGAIN_US: u64 = 1_000_000;
 const QUEUE_US: u64 = 100_000;
 pub(super) const NTP: u64 = 3_900_000_000 << 32;
 
-pub(super) fn payload(chunk: u64) -> [u8; 8] {
-    (chunk.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1).to_be_bytes()
+/// Bytes of those: more than a signature has.
+pub(super) const PAYLOAD_LEN: usize = 72;
+
+pub(super) fn payload(chunk: u64) -> [u8; PAYLOAD_LEN] {
+    let word = (chunk.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1).to_be_bytes();
+    std::array::from_fn(|at| word[at % word.len()])
 }
 
 pub(super) fn address(number: usize) -> PathAddress {
@@ -72,8 +77,27 @@ pub(super) fn key(document: &[u8]) -> SigningKey {
 }
 
 pub(super) fn params(document: &[u8]) -> SwarmParams {
+    params_of(document, Integrity::UnifiedMerkleTree)
+}
+
+pub(super) fn params_of(document: &[u8], integrity: Integrity) -> SwarmParams {
     let id = key(document).public().swarm_id().to_vec();
-    SwarmParams::new(&id, Integrity::UnifiedMerkleTree, HASH, Addressing::Chunks32, None).expect("a swarm")
+    SwarmParams::new(&id, integrity, HASH, Addressing::Chunks32, None).expect("a swarm")
+}
+
+/// What a node makes of what it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lie {
+    /// It changes chunks.
+    Chunk,
+    /// It changes signatures.
+    Signature,
+    /// It sends with each chunk the signature of the one that it sent before.
+    OfAnother,
+    /// It sends with each chunk what its source signed under that number a minute before.
+    OfOldStream,
+    /// It sends no signatures.
+    Unsigned,
 }
 
 /// When it arrives, its number, from whom, to whom, over which path, and its bytes.
@@ -87,7 +111,9 @@ pub(super) struct Node {
     pub(super) joined_us: u64,
     /// Nobody can call it.
     pub(super) is_hidden: bool,
-    pub(super) lies: bool,
+    pub(super) lie: Option<Lie>,
+    /// The signature that a liar sent last.
+    signature_before: Option<(u64, Vec<u8>)>,
     /// When it wants to be polled.
     due_us: u64,
     /// Datagrams that found its uplink's queue full.
@@ -117,7 +143,75 @@ pub(super) struct Node {
     began_at: Option<u64>,
 }
 
+impl Node {
+    /// What happened in the stream.
+    fn heed(&mut self, now_us: u64) {
+        while let Some(event) = self.swarm.live_event() {
+            match &event {
+                LiveEvent::Tuned(chunk) => {
+                    (self.position, self.began_at) = (Some(*chunk), Some(self.swarm.live_edge()));
+                    self.play_at_us = now_us + self.swarm.live_hold(*chunk).as_micros() as u64;
+                }
+                LiveEvent::Restarted => {
+                    self.chunks.clear();
+                    (self.position, self.playing, self.joined_us) = (None, None, now_us);
+                }
+                LiveEvent::Discarded(floor) => self.chunks = self.chunks.split_off(floor),
+                LiveEvent::Stale(_) | LiveEvent::Twin(_) => {}
+            }
+            self.events.push(event);
+        }
+    }
+
+    /// Changes what it sends.
+    fn twist(&mut self, lie: Lie, key: &SigningKey, datagram: &mut Vec<u8>) {
+        let codec = self.swarm.params.codec(Dialect::Rfc7574);
+        let Some((channel, messages)) = crate::wire::split_channel(datagram).filter(|(channel, _)| *channel != 0)
+        else {
+            return;
+        };
+        let mut twisted = channel.to_be_bytes().to_vec();
+        for message in crate::wire::Messages::new(codec, messages) {
+            let Ok(mut message) = message else { return };
+            let (mut bytes, mut is_left_out) = (Vec::new(), false);
+            match &mut message {
+                Message::Data { payload, .. } if lie == Lie::Chunk && !payload.is_empty() => {
+                    bytes.extend_from_slice(payload);
+                    bytes[payload.len() - 1] ^= 2;
+                    *payload = &bytes;
+                }
+                Message::SignedIntegrity { node, ntp, signature } => {
+                    bytes.extend_from_slice(signature);
+                    let sent = (*ntp, bytes.clone());
+                    match lie {
+                        Lie::Chunk => {}
+                        Lie::Signature => bytes[9] ^= 4,
+                        Lie::Unsigned => is_left_out = true,
+                        Lie::OfAnother => {
+                            (*ntp, bytes) = self.signature_before.clone().unwrap_or((*ntp, bytes));
+                            self.signature_before = Some(sent);
+                        }
+                        Lie::OfOldStream => {
+                            *ntp -= 60 << 32;
+                            let chunk = node.start();
+                            let old = ChunkSignature::make(key, &codec, chunk, *ntp, &payload(chunk));
+                            bytes = old.expect("signed").signature.into();
+                        }
+                    }
+                    *signature = &bytes;
+                }
+                _ => {}
+            }
+            if !is_left_out {
+                message.encode(&codec, &mut twisted).expect("as long as before");
+            }
+        }
+        *datagram = twisted;
+    }
+}
+
 pub(super) struct LiveSim {
+    pub(super) integrity: Integrity,
     pub(super) document: Vec<u8>,
     pub(super) start: Instant,
     pub(super) now_us: u64,
@@ -147,9 +241,20 @@ impl LiveSim {
         Self::with_stream(seed, loss, uplink_mbps, 2)
     }
 
+    /// The same, each of whose chunks is signed.
+    pub(super) fn sign_all(seed: u64, loss: f64, uplink_mbps: u64) -> Self {
+        println!("seed {seed}");
+        Self::of(Integrity::SignAll, seed, loss, uplink_mbps, 2)
+    }
+
     /// A source of so many Mbit/s.
     pub(super) fn with_stream(seed: u64, loss: f64, uplink_mbps: u64, stream_mbps: u64) -> Self {
+        Self::of(Integrity::UnifiedMerkleTree, seed, loss, uplink_mbps, stream_mbps)
+    }
+
+    pub(super) fn of(integrity: Integrity, seed: u64, loss: f64, uplink_mbps: u64, stream_mbps: u64) -> Self {
         let mut sim = Self {
+            integrity,
             document: document(),
             start: Instant::now(),
             now_us: 0,
@@ -181,8 +286,9 @@ impl LiveSim {
     pub(super) fn source(&mut self) -> Swarm<PathAddress> {
         let seed = self.rng.u64(..);
         let times = (WINDOW, self.ntp());
-        let params = params(&self.document);
-        Swarm::source(params, key(&self.document), PER_SIGNATURE, times, (Mode::Fast, seed), self.now()).expect("fine")
+        let params = params_of(&self.document, self.integrity);
+        let per_signature = if self.integrity == Integrity::SignAll { 1 } else { PER_SIGNATURE };
+        Swarm::source(params, key(&self.document), per_signature, times, (Mode::Fast, seed), self.now()).expect("fine")
     }
 
     pub(super) fn add(&mut self, swarm: Swarm<PathAddress>, uplink_mbps: u64) -> usize {
@@ -194,7 +300,8 @@ impl LiveSim {
             uplink_free_us: 0,
             joined_us: self.now_us,
             is_hidden: false,
-            lies: false,
+            lie: None,
+            signature_before: None,
             due_us: self.now_us,
             overflowed: 0,
             beside_bytes: 0,
@@ -220,11 +327,17 @@ impl LiveSim {
 
     /// A viewer who knows the source alone, as its link says.
     pub(super) fn join(&mut self, uplink_mbps: u64) -> usize {
+        self.join_at(SOURCE, uplink_mbps)
+    }
+
+    /// A viewer who knows somebody else alone.
+    pub(super) fn join_at(&mut self, to: usize, uplink_mbps: u64) -> usize {
         let (seed, ntp, now) = (self.rng.u64(..), self.ntp(), self.now());
-        let swarm = Swarm::viewer(params(&self.document), WINDOW, ntp, Mode::Fast, seed, now).expect("signed");
+        let params = params_of(&self.document, self.integrity);
+        let swarm = Swarm::viewer(params, WINDOW, ntp, Mode::Fast, seed, now).expect("signed");
         let number = self.add(swarm, uplink_mbps);
-        self.node(number).swarm.pin(&address(SOURCE));
-        self.connect(number, SOURCE);
+        self.node(number).swarm.pin(&address(to));
+        self.connect(number, to);
         number
     }
 
@@ -233,7 +346,7 @@ impl LiveSim {
     }
 
     pub(super) fn viewers(&self) -> impl Iterator<Item = &Node> {
-        self.nodes[1..].iter().flatten().filter(|node| !node.lies)
+        self.nodes[1..].iter().flatten().filter(|node| node.lie.is_none())
     }
 
     pub(super) fn connect(&mut self, from: usize, to: usize) {
@@ -251,21 +364,7 @@ impl LiveSim {
     pub(super) fn flush(&mut self, number: usize) {
         let (now, now_us) = (self.now(), self.now_us);
         let Some(node) = &mut self.nodes[number] else { return };
-        while let Some(event) = node.swarm.live_event() {
-            match &event {
-                LiveEvent::Tuned(chunk) => {
-                    (node.position, node.began_at) = (Some(*chunk), Some(node.swarm.live_edge()));
-                    node.play_at_us = now_us + node.swarm.live_hold(*chunk).as_micros() as u64;
-                }
-                LiveEvent::Restarted => {
-                    node.chunks.clear();
-                    (node.position, node.playing, node.joined_us) = (None, None, now_us);
-                }
-                LiveEvent::Discarded(floor) => node.chunks = node.chunks.split_off(floor),
-                LiveEvent::Stale(_) | LiveEvent::Twin(_) => {}
-            }
-            node.events.push(event);
-        }
+        node.heed(now_us);
         let mut found = Vec::new();
         while let Some(event) = node.swarm.event() {
             match event {
@@ -287,11 +386,9 @@ impl LiveSim {
                 node.sent_chunks += 1;
                 len += CHUNK_LEN;
                 datagram.extend(&node.chunks[&chunk]);
-                if node.lies
-                    && let Some(last) = datagram.last_mut()
-                {
-                    *last ^= 2;
-                }
+            }
+            if let Some(lie) = node.lie {
+                node.twist(lie, &key(&self.document), &mut datagram);
             }
             match transmit.chunk {
                 Some(_) => node.beside_bytes += len - CHUNK_LEN,
@@ -368,12 +465,14 @@ impl LiveSim {
         let now = self.now();
         let now_us = self.now_us;
         let Some(node) = self.nodes[to].as_mut().filter(|node| node.frozen_until_us <= now_us) else { return };
-        for (chunk, bytes) in node.swarm.datagram(now, &from, datagram).unwrap_or_default() {
+        let chunks = node.swarm.datagram(now, &from, datagram).unwrap_or_default();
+        node.heed(now_us);
+        for (chunk, bytes) in chunks {
             assert!(bytes.is_empty() || *bytes == payload(chunk), "a wrong chunk was handed out");
             node.chunks.insert(chunk, bytes.to_vec());
             node.swarm.stored(chunk);
             if node.began_at.is_some_and(|edge| chunk >= edge) {
-                let lag_us = now_us.saturating_sub(self.began_us + chunk * self.chunk_us);
+                let lag_us = now_us.saturating_sub(self.began_us.wrapping_add(chunk * self.chunk_us));
                 node.lags_ms.push(u16::try_from(lag_us / 1000).unwrap_or(u16::MAX));
             }
         }
@@ -405,7 +504,7 @@ impl LiveSim {
                         (node.playing, node.position) = (None, Some(ahead));
                     } else {
                         node.position = Some(due);
-                        node.delays_us.push(now_us.saturating_sub(began_us + due * chunk_us));
+                        node.delays_us.push(now_us.saturating_sub(began_us.wrapping_add(due * chunk_us)));
                     }
                 }
             }
@@ -432,7 +531,7 @@ impl LiveSim {
                 delay_us as f64 / 1e6,
                 node.sent_chunks,
                 node.swarm.asked(),
-                node.swarm.wasted_bytes() / 8,
+                node.swarm.wasted_bytes() / PAYLOAD_LEN as u64,
                 node.overflowed,
             );
         }

@@ -52,17 +52,19 @@ pub(super) struct Spread {
     repaired: BTreeMap<u64, usize>,
     /// When a group was signed last.
     signed_at: Option<Instant>,
+    /// The group that was given last, and to whom: where it is signed chunk by chunk, all of it goes to them.
+    given: (u64, Vec<Viewer>),
 }
 
 impl Default for Spread {
     fn default() -> Self {
         let repair_copies = COPIES_MAX_DEFAULT - COPIES as u64;
-        Self { repair_copies, credit: 0, repaired: BTreeMap::new(), signed_at: None }
+        Self { repair_copies, credit: 0, repaired: BTreeMap::new(), signed_at: None, given: (0, Vec::new()) }
     }
 }
 
 /// A viewer: its channels, one over each path to it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Viewer(Vec<ChannelId>);
 
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
@@ -94,19 +96,20 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// # Errors
     /// It cannot be signed; or this is no source.
     pub fn push(&mut self, now: Instant, payload: &[u8]) -> Result<u64, LiveError> {
-        let leaf = self.params.hash().hash(payload);
         let since_epoch = now.saturating_duration_since(self.epoch);
         let Some(live) = &mut self.live else { return Err(LiveError::Sign) };
         let ntp = live.ntp(since_epoch);
         let Role::Source(source, _) = &mut live.role else { return Err(LiveError::Sign) };
         let chunk = source.checkpoint().chunk_next + source.unsigned_chunks();
-        if let Some(signed) = source.push(&leaf, ntp)?.map(|munro| munro.node.range()) {
+        if let Some(signed) = source.push(payload, ntp)?.map(|signed| signed.chunks) {
             self.held.insert_range(signed.clone());
             self.have.insert_range(signed.clone());
             self.advance();
             self.allot(now, signed);
             self.is_news = true;
-            self.spread_news(now);
+            if now >= self.news_at {
+                self.spread_news(now);
+            }
         }
         Ok(chunk)
     }
@@ -142,7 +145,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let viewer_count = viewers.len().max(1) as u64;
         let mut start = signed.start;
         while start < signed.end {
-            let group = start..signed.end.min(start + GROUP_CHUNKS);
+            let number = start / GROUP_CHUNKS;
+            let group = start..signed.end.min((number + 1) * GROUP_CHUNKS);
             start = group.end;
             // Who has not said where it begins may not want these.
             let given = |viewer: &Viewer| {
@@ -153,9 +157,18 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             let mut turns: Vec<_> = viewers.iter().map(|viewer| (given(viewer), viewer)).collect();
             self.rng.shuffle(&mut turns);
             turns.sort_by_key(|(given, _)| *given);
-            let chosen: Vec<Viewer> = turns.into_iter().take(COPIES).map(|(_, viewer)| viewer.clone()).collect();
+            let mut chosen: Vec<Viewer> = turns.into_iter().take(COPIES).map(|(_, viewer)| viewer.clone()).collect();
+            if let Some(Live { role: Role::Source(_, spread), .. }) = self.live.as_deref()
+                && spread.given.0 == number
+                && !group.start.is_multiple_of(GROUP_CHUNKS)
+                && spread.given.1.iter().all(|given| viewers.contains(given))
+                && spread.given.1.len() == chosen.len()
+            {
+                chosen.clone_from(&spread.given.1);
+            }
             chosen.iter().for_each(|viewer| self.give(viewer, &group));
             if let Some(Live { role: Role::Source(_, spread), .. }) = self.live.as_deref_mut() {
+                spread.given = (number, chosen);
                 let credit = spread.repair_copies.saturating_mul(group.end - group.start);
                 let credit_max = (CREDIT_ALONE / viewer_count).max(CREDIT_MAX) * spread.repair_copies;
                 spread.credit = spread.credit.saturating_add(credit).min(credit_max);
@@ -224,10 +237,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let Some(live) = self.live.as_deref() else { return };
         let Role::Source(_, spread) = &live.role else { return };
         let ntp = live.ntp(now.saturating_duration_since(self.epoch));
-        let tree = live.tree();
-        let oldest = tree.since(ntp.saturating_sub(ntp_of(REPAIR_UNTIL)));
-        let newest = tree.since(ntp.saturating_sub(ntp_of(REPAIR_AFTER)));
-        let (Some(oldest), end) = (oldest, newest.map_or(live.edge(), |munro| munro.node.start())) else { return };
+        let proofs = live.proofs();
+        let oldest = proofs.since(ntp.saturating_sub(ntp_of(REPAIR_UNTIL)));
+        let newest = proofs.since(ntp.saturating_sub(ntp_of(REPAIR_AFTER)));
+        let (Some(oldest), end) = (oldest, newest.map_or(live.edge(), |newest| newest.chunks.start)) else { return };
         let Some(began) = self.begins(viewer) else { return };
         // Who has just begun is having what is older from its neighbours.
         let began_at = self.channels_of(viewer).filter_map(|channel| channel.live.began_at).min();
@@ -239,7 +252,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             return;
         }
         let share = (REPAIR_CHUNKS / viewers.len().max(1) as u64).max(GROUP_CHUNKS);
-        let (mut from, mut left) = (oldest.node.start().max(began), share.min(spread.credit));
+        let (mut from, mut left) = (oldest.chunks.start.max(began), share.min(spread.credit));
         let mut gifts = Vec::new();
         while let Some(lacks) = self.lacks(viewer, from, left) {
             let group = lacks.start / GROUP_CHUNKS;

@@ -83,7 +83,7 @@ fn viewers_without_neighbours_and_the_window() {
             let floor = node.swarm.live_edge() - WINDOW;
             assert!(node.swarm.have().next_set(0).is_some_and(|first| first >= floor));
             let live = node.swarm.live.as_ref().expect("live");
-            assert!(live.tree().len() as u64 <= WINDOW / PER_SIGNATURE + 1);
+            assert!(live.proofs().len() as u64 <= WINDOW / PER_SIGNATURE + 1);
         }
     }
 }
@@ -173,7 +173,7 @@ fn liars_are_named_and_nobody_else() {
         let mut sim = LiveSim::new(seed, 0.005, 10);
         let mut numbers: Vec<usize> = (0..8).map(|_| sim.join(5)).collect();
         let liar = numbers.remove(sim.rng.usize(..8));
-        sim.node(liar).lies = true;
+        sim.node(liar).lie = Some(Lie::Chunk);
         sim.run(8_000_000);
         assert!(sim.all_play());
         let named: Vec<PathAddress> = sim.viewers().flat_map(|node| node.liars.clone()).collect();
@@ -198,8 +198,10 @@ fn munro(document: &[u8], signer: &[u8], subtree: u64, second: u64) -> crate::me
     let codec = params(document).codec(Dialect::Rfc7574);
     let checkpoint = crate::merkle::Checkpoint { chunk_next: subtree * 2, ntp: 0 };
     let mut source = crate::merkle::LiveSource::new(key(signer), codec, 2, Some(checkpoint)).expect("fine");
-    source.push(&HASH.hash(b"one"), NTP + (second << 32)).expect("signed");
-    source.push(&HASH.hash(b"other"), NTP + (second << 32)).expect("signed").expect("full").clone()
+    source.push(b"one", NTP + (second << 32)).expect("signed");
+    source.push(b"other", NTP + (second << 32)).expect("signed").expect("full");
+    let crate::merkle::LiveProofs::Munros(tree) = source.proofs() else { panic!("a unified Merkle tree") };
+    tree.newest().expect("just signed").clone()
 }
 
 fn say(viewer: &mut Swarm<PathAddress>, now: Instant, channel: ChannelId, messages: &[Message<'_>]) {
@@ -222,14 +224,14 @@ fn only_what_the_source_signed_counts() {
     assert!(swarm.channels[&channel].has.is_empty());
     let good = munro(&document, &document, 5, 999);
     let mut messages = Vec::new();
-    live::put_munro(&good, &mut messages);
+    messages.extend(good.messages());
     messages.push(Message::Have(0..1 << 32));
     say(&mut swarm, now, channel, &messages);
     assert_eq!((swarm.live_edge(), swarm.channels[&channel].has.count(), liars(&mut swarm)), (12, 12, 0));
     // One of a stream that ended long ago, further on: nobody's lie, and nothing.
     let old = munro(&document, &document, 500, 990);
     let mut messages = Vec::new();
-    live::put_munro(&old, &mut messages);
+    messages.extend(old.messages());
     say(&mut swarm, now, channel, &messages);
     assert_eq!((swarm.live_edge(), liars(&mut swarm)), (12, 0));
     // Another key, another digest, another time.
@@ -241,7 +243,7 @@ fn only_what_the_source_signed_counts() {
     for forged in forged {
         let (mut swarm, now, channel) = viewer(&document);
         let mut messages = Vec::new();
-        live::put_munro(&forged, &mut messages);
+        messages.extend(forged.messages());
         say(&mut swarm, now, channel, &messages);
         assert_eq!((swarm.live_edge(), liars(&mut swarm), swarm.peers().count()), (0, 1, 0));
         assert!(!swarm.connect(now, &address(1)), "banned");
@@ -250,7 +252,7 @@ fn only_what_the_source_signed_counts() {
     let (mut swarm, now, channel) = viewer(&document);
     let stale = munro(&document, &document, 5, 1000 - crate::merkle::STALE_AFTER_S - 1);
     let mut messages = Vec::new();
-    live::put_munro(&stale, &mut messages);
+    messages.extend(stale.messages());
     (0..3).for_each(|_| say(&mut swarm, now, channel, &messages));
     let told: Vec<_> = std::iter::from_fn(|| swarm.live_event()).collect();
     assert_eq!((told, swarm.live_edge()), (vec![LiveEvent::Stale(address(1))], 0));
@@ -274,7 +276,7 @@ fn a_twin_of_the_source_is_told_of() {
     );
     source.datagram(now, &address(1), &opening);
     let channel = *source.channels.keys().next().expect("one");
-    live::put_munro(&later, &mut messages);
+    messages.extend(later.messages());
     (0..2).for_each(|_| say(source, now, channel, &messages));
     assert_eq!(source.live_event(), Some(LiveEvent::Twin(address(1))));
     assert_eq!((source.live_event(), liars(source)), (None, 0));
@@ -359,7 +361,7 @@ fn a_new_stream_begins_with_nothing_on_its_way() {
     let show = |swarm: &mut Swarm<PathAddress>, subtree: u64, second: u64| {
         let munro = munro(&document, &document, subtree, second);
         let mut messages = Vec::new();
-        live::put_munro(&munro, &mut messages);
+        messages.extend(munro.messages());
         say(swarm, now, id, &messages);
     };
     show(&mut swarm, 50, 990);

@@ -20,6 +20,7 @@ mod beside;
 mod channel;
 #[cfg(test)]
 mod choke_tests;
+mod claims;
 mod fetch;
 mod have;
 mod hosts;
@@ -30,6 +31,8 @@ mod live;
 mod live_crowd;
 #[cfg(test)]
 mod live_paths;
+#[cfg(test)]
+mod live_signed;
 #[cfg(test)]
 mod live_sim;
 mod live_source;

@@ -6,7 +6,7 @@ use super::channel::WANTS_MAX;
 use super::open::answer;
 use super::{Event, PeerAddress, Swarm};
 use crate::binmap::Binmap;
-use crate::merkle::{Munro, NodeStore};
+use crate::merkle::NodeStore;
 use crate::state::State;
 use crate::wire::{ChannelId, DATAGRAM_LEN_MAX, Message, Messages, split_channel};
 
@@ -91,21 +91,22 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             let Some(channel) = self.channels.get_mut(&id) else { break };
             match message {
                 Message::Data { chunk, sent_us, payload } => {
-                    let is_new = self.data(now, id, chunk, sent_us, payload);
+                    let is_new = self.data(now, id, (chunk, payload), sent_us, chunks);
                     chunks.extend(is_new.then_some((chunk, payload)));
                 }
                 Message::Integrity { node, digest } => channel.offers.add(node, digest),
                 Message::SignedIntegrity { node, ntp, signature } => {
-                    if let Some(digest) = channel.offers.get(node) {
-                        self.munro(now, id, Munro { node, digest, ntp, signature: signature.to_vec() });
-                    }
+                    self.signature(now, id, (node, ntp, signature), chunks);
                 }
                 Message::Have(range) => {
                     self.lacks_allowance |= channel.allowance.down_bytes == 0;
                     self.has(id, range);
                 }
                 Message::Ack { chunks, delay_us } => {
-                    channel.acked(now, &chunks, delay_us);
+                    self.takes_stream(id, &chunks);
+                    if let Some(channel) = self.channels.get_mut(&id) {
+                        channel.acked(now, &chunks, delay_us);
+                    }
                     self.has(id, chunks);
                 }
                 Message::Request(_) if !channel.asks_us(now, &mut self.out) => {}

@@ -6,13 +6,12 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::channel::{Channel, Sent};
-use super::live::put_munro;
 use super::outbox::CHANNEL_LEN;
 use super::{PeerAddress, Swarm};
 use crate::bin::Bin;
 use crate::binmap::Binmap;
 use crate::hash::Digest;
-use crate::merkle::{LiveTree, NodeStore, Tree};
+use crate::merkle::{LiveProofs, NodeStore, Tree};
 use crate::wire::{ChannelId, Dialect, Integrity, Message};
 
 /// Bytes of digests that go in a datagram with a chunk that is too long for a frame by itself.
@@ -66,7 +65,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let len = u64::from(self.params.chunk_len().unwrap_or(CHUNK_LEN_UNTOLD));
         let is_live = self.live.is_some();
         let proof = match &self.live {
-            Some(live) => Proof::Live(live.tree()),
+            Some(live) => Proof::Live(live.proofs()),
             None => Proof::Complete(&self.tree, self.params.integrity()),
         };
         let Some(channel) = self.channels.get_mut(&id) else { return chunks.end - chunks.start };
@@ -161,7 +160,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
 /// What chunks are proven by.
 enum Proof<'a, S> {
     Complete(&'a Tree<S>, Integrity),
-    Live(&'a LiveTree),
+    Live(&'a LiveProofs),
 }
 
 /// The digests that the receiver misses, then the chunk's head; in one datagram where they fit, else in some before, none of them longer
@@ -175,7 +174,7 @@ fn proven_chunk<P: PeerAddress, S: NodeStore>(
 ) -> Option<(Vec<Vec<u8>>, Vec<u8>)> {
     let codec = channel.codec.filter(|_| channel.remote != 0)?;
     digests.clear();
-    let mut munro = None;
+    let mut signatures = Vec::new();
     match proof {
         Proof::Complete(tree, integrity) => {
             if !channel.knows_peaks && tree.chunk_count() != Some(1) {
@@ -185,12 +184,10 @@ fn proven_chunk<P: PeerAddress, S: NodeStore>(
                 tree.uncles(chunk, known_layer, &mut channel.way, digests)?;
             }
         }
-        Proof::Live(tree) => {
+        Proof::Live(proofs) => {
             let has_below = |below: Bin| known_layer.is_some_and(|known| known <= below.layer());
-            // RFC 7574 §6.1.2.3: the munro goes ahead of the first chunk below it.
-            digests.extend(tree.uncles(chunk, has_below)?);
-            munro = Some(tree.munro(chunk)?)
-                .filter(|munro| !has_below(munro.node) && channel.live.takes_munro(munro.node.start(), clock_us));
+            let takes = |start| channel.live.takes_munro(start, clock_us);
+            signatures = proofs.prove(chunk, has_below, takes, digests)?;
         }
     }
     let chunk_len = codec.chunk_len.unwrap_or(CHUNK_LEN_UNTOLD) as usize;
@@ -198,11 +195,7 @@ fn proven_chunk<P: PeerAddress, S: NodeStore>(
     let digests_len = digests.len() * codec.integrity_len();
     let mut datagram = Vec::with_capacity(CHANNEL_LEN + digests_len + codec.data_head_len());
     datagram.extend_from_slice(&channel.remote.to_be_bytes());
-    if let Some(munro) = munro {
-        let mut messages = Vec::new();
-        put_munro(munro, &mut messages);
-        messages.iter().try_for_each(|message| message.encode(&codec, &mut datagram)).ok()?;
-    }
+    signatures.iter().try_for_each(|message| message.encode(&codec, &mut datagram)).ok()?;
     for (node, digest) in &*digests {
         codec.put_integrity(*node, digest, &mut datagram).ok()?;
     }

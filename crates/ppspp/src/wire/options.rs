@@ -31,9 +31,14 @@ impl Integrity {
         self as u8
     }
 
-    /// Whether a source signs.
+    /// Whether a source signs: live streams, and nothing else.
     pub const fn is_signed(self) -> bool {
         matches!(self, Self::SignAll | Self::UnifiedMerkleTree)
+    }
+
+    /// Whether chunks are proven by their digests.
+    pub const fn is_hashed(self) -> bool {
+        matches!(self, Self::MerkleTree | Self::UnifiedMerkleTree)
     }
 }
 

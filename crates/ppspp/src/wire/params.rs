@@ -149,7 +149,7 @@ impl SwarmParams {
             swarm_id: opens.then(|| self.swarm_id.clone()),
             integrity: Some(self.integrity),
             // §7.6: for Merkle trees; a live tree has one too.
-            hash: matches!(self.integrity, Integrity::MerkleTree | Integrity::UnifiedMerkleTree).then_some(self.hash),
+            hash: self.integrity.is_hashed().then_some(self.hash),
             signature: signed,
             addressing: Some(self.addressing),
             window: window.filter(|_| self.integrity != Integrity::MerkleTree),
@@ -182,12 +182,7 @@ impl SwarmParams {
         }
         // §7.6: "MUST be included" for Merkle trees; for live ones libswift leaves it out and means SHA-1.
         match handshake.hash {
-            Some(hash)
-                if matches!(self.integrity, Integrity::MerkleTree | Integrity::UnifiedMerkleTree)
-                    && hash != self.hash =>
-            {
-                return Err(Mismatch::Option(4));
-            }
+            Some(hash) if self.integrity.is_hashed() && hash != self.hash => return Err(Mismatch::Option(4)),
             None if self.integrity == Integrity::MerkleTree && !is_vague => return Err(Mismatch::Option(4)),
             _ => {}
         }
