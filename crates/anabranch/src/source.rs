@@ -10,7 +10,6 @@ use anabranch_content::info::InfoHashes;
 use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::{Metainfo, NameRules, is_web_seed, limits::METAINFO_BYTES_MAX};
 use anabranch_ppspp::link::{Link, LinkError};
-use anabranch_ppspp::wire::Integrity;
 
 use crate::exit::Failure;
 
@@ -120,7 +119,7 @@ pub(crate) fn link(source: &OsStr) -> Result<Option<Link>, Failure> {
 
 /// Whether it is the link of a live stream.
 pub(crate) fn is_live(link: &Link) -> bool {
-    link.params.integrity() == Integrity::UnifiedMerkleTree
+    link.params.integrity().is_signed()
 }
 
 /// Reads a torrent file, where nothing else will do.

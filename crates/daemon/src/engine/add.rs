@@ -10,7 +10,6 @@ use anabranch_content::info::InfoHashes;
 use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::{Metainfo, NameRules, is_web_seed};
 use anabranch_ppspp::link::Link;
-use anabranch_ppspp::wire::Integrity;
 use anabranch_swarm::Download;
 
 use super::broadcast::NewBroadcast;
@@ -321,7 +320,7 @@ fn link(text: &str) -> Result<Described, Refusal> {
     if begins("ppspp:") || begins("tswift:") {
         let link: Link =
             text.parse().map_err(|error: anabranch_ppspp::link::LinkError| Refusal::Source(error.to_string()))?;
-        let is_live = link.params.integrity() == Integrity::UnifiedMerkleTree;
+        let is_live = link.params.integrity().is_signed();
         let id = hex::encode(link.params.swarm_id());
         let name = link.name.clone().unwrap_or_else(|| id.clone());
         let size = link.content_len;

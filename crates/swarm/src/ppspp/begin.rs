@@ -37,7 +37,7 @@ pub(crate) fn begin(
     (resources, hub): (&Rc<Resources>, &Rc<Hub>),
 ) -> Handle {
     let now = Instant::now();
-    let is_live = link.params.integrity() == Integrity::UnifiedMerkleTree;
+    let is_live = link.params.integrity().is_signed();
     let is_source = share.is_some();
     let (mut core, live) = match is_live.then(|| live::core(&link, share, now)).flatten() {
         Some((core, live)) => (core, Some(live)),
@@ -75,8 +75,8 @@ pub(crate) fn begin(
     }
     let is_complete = state.link.params.integrity() == Integrity::MerkleTree && state.link.params.chunk_len().is_some();
     if state.live.is_none() && !is_complete {
-        let reason = "the link is of a content that nothing proves, or each of whose chunks is signed: only complete contents with \
-                      a Merkle tree and chunks of one length are fetched, and live streams with a unified Merkle tree";
+        let reason = "the link is of a content that nothing proves, or whose chunks differ in length: only complete contents with a \
+                      Merkle tree and chunks of one length are fetched, and live streams, which are signed";
         state.fail(FailureKind::Metadata, reason.to_owned());
     }
     if let Some(reason) = unfit {

@@ -3,7 +3,7 @@
 //! No file is involved: chunks lie in memory as long as the window is, and go from there to players, recordings and other viewers.
 //!
 //! RFC 7574 has no word for a live stream's end. A chunk without bytes is ours: a source that ends fills the last group that it signs
-//! with such chunks. So the end is as certain as all the rest, and reaches everybody in the same way.
+//! with such chunks, or adds one where each is signed by itself. So the end is as certain as all the rest, and reaches everybody in the same way.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use anabranch_ppspp::wire::{Addressing, Dialect, Integrity, Mismatch, SwarmParam
 
 use super::nodes::Nodes;
 use super::path_table::PathAddress;
-use super::signing::{CHUNKS_PER_SIGNATURE, Unsigned};
+use super::signing::{Unsigned, chunks_per_signature};
 use crate::store::live::LiveWindow;
 
 /// Chunks that are kept: 29 MiB of our sources', a minute of 4 Mbit/s.
@@ -40,14 +40,26 @@ pub struct LiveShare {
 }
 
 impl LiveShare {
-    /// A stream that is signed with `key`, and called `name`.
+    /// A stream that is signed with `key`, in groups of chunks, and called `name`.
     ///
     /// # Errors
     /// Where the key is one that no swarm can have.
     pub fn new(key: SigningKey, name: Option<String>) -> Result<Self, Mismatch> {
+        Self::protected(key, name, Integrity::UnifiedMerkleTree)
+    }
+
+    /// The same, each of whose chunks is signed by itself.
+    ///
+    /// # Errors
+    /// As [`LiveShare::new`].
+    pub fn sign_all(key: SigningKey, name: Option<String>) -> Result<Self, Mismatch> {
+        Self::protected(key, name, Integrity::SignAll)
+    }
+
+    fn protected(key: SigningKey, name: Option<String>, integrity: Integrity) -> Result<Self, Mismatch> {
         let id = key.public().swarm_id();
         let hash = HashFunction::Sha256;
-        let params = SwarmParams::new(id, Integrity::UnifiedMerkleTree, hash, Addressing::Chunks32, None)?;
+        let params = SwarmParams::new(id, integrity, hash, Addressing::Chunks32, None)?;
         let dialect = Dialect::Rfc7574;
         let (peers, trackers) = (Vec::new(), Vec::new());
         let (content_len, manifest_len) = (None, None);
@@ -77,12 +89,13 @@ pub(crate) fn ntp_now() -> u64 {
 /// The core of a live stream; `None` where its link names no key, which cannot be.
 pub(super) fn core(link: &Link, share: Option<LiveShare>, now: Instant) -> Option<(Swarm<PathAddress, Nodes>, Live)> {
     let (params, ntp) = (link.params.clone(), ntp_now());
+    let group_chunks = chunks_per_signature(params.integrity());
     let seed = fastrand::u64(..);
     let begins_at = share.as_ref().map(|share| share.begins_at);
     let core = match share {
         Some(LiveShare { key, copies_max, .. }) => {
             let window = (WINDOW_CHUNKS, ntp);
-            let mut core = Swarm::source(params, key, CHUNKS_PER_SIGNATURE, window, (Mode::Fast, seed), now).ok()?;
+            let mut core = Swarm::source(params, key, group_chunks, window, (Mode::Fast, seed), now).ok()?;
             core.set_copies(copies_max);
             core.begin_at(begins_at.unwrap_or(0)).ok()?;
             core
@@ -95,7 +108,7 @@ pub(super) fn core(link: &Link, share: Option<LiveShare>, now: Instant) -> Optio
     }
     let window = Rc::new(RefCell::new(window));
     let is_source = begins_at.is_some();
-    Some((core, Live { window, is_source, unsigned: Unsigned::default(), is_ended: false }))
+    Some((core, Live { window, is_source, unsigned: Unsigned::new(group_chunks), is_ended: false }))
 }
 
 impl Live {

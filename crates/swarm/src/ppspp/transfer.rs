@@ -59,7 +59,7 @@ impl LiveTransfer for Handle {
 
     fn age(&self, chunk: u64) -> Option<Duration> {
         let state = self.borrow();
-        let ntp = super::live::ntp_now().saturating_sub(state.core.live_munro(chunk)?.ntp);
+        let ntp = super::live::ntp_now().saturating_sub(state.core.live_signed_at(chunk)?);
         // The lower half is parts of a second.
         Some(Duration::from_secs_f64(ntp as f64 / (1u64 << 32) as f64))
     }

@@ -7,7 +7,7 @@ use anabranch_ppspp::swarm::LiveEvent;
 
 use super::Content;
 use crate::events::{EventKind, FailureKind};
-use crate::ppspp::signing::{LIVE_CHUNK_LEN, cut};
+use crate::ppspp::signing::LIVE_CHUNK_LEN;
 
 /// Bytes that are kept, of sources whose chunks are longer.
 const WINDOW_BYTES_MAX: usize = 32 << 20;
@@ -48,7 +48,7 @@ impl Content {
     pub(super) fn sign_in_time(&mut self, now: Instant) -> Option<Instant> {
         let live = self.live.as_mut().filter(|live| live.is_source && !live.is_ended)?;
         let Some(group) = live.unsigned.take_due(now) else { return live.unsigned.due() };
-        cut(&group).for_each(|chunk| self.push_chunk(chunk, now));
+        group.iter().for_each(|chunk| self.push_chunk(chunk, now));
         None
     }
 

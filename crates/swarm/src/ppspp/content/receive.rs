@@ -22,6 +22,8 @@ impl Content {
         } else {
             self.core.datagrams(now, datagrams, &mut chunks);
         }
+        // A stream may have begun anew: then these are of the new one.
+        self.heed_live(now);
         let payload: usize = chunks.iter().map(|(_, payload)| payload.len()).sum();
         self.rates.received(payload as u64, now);
         for run in chunks.chunk_by(|(one, _), (next, _)| one.checked_add(1) == Some(*next)) {
