@@ -15,6 +15,7 @@ use anabranch_ppspp::ledbat::Mode;
 use anabranch_ppspp::link::Link;
 use anabranch_ppspp::sign::{SignatureAlgorithm, SigningKey};
 use anabranch_ppspp::swarm::Swarm;
+use anabranch_ppspp::wire::Integrity;
 use common::{Running, anabranch, noise, run, signal};
 use serde_json::Value;
 
@@ -54,13 +55,27 @@ fn assert_rest_of(dir: &Path, out: &str, film: &[u8]) -> usize {
     recorded.len()
 }
 
-/// A source and three viewers, of which one joins late, and one knows another viewer alone.
+/// What makes a stream whose chunks are signed one by one.
+const SIGN_ALL: [&str; 2] = ["--integrity", "sign-all"];
+
 #[test]
 fn viewers_record_the_rest_of_the_stream_from_where_they_join() {
+    let link = record_the_rest(&[]);
+    assert!(link.contains("?cp=3&"), "{link}");
+}
+
+#[test]
+fn viewers_record_the_rest_of_a_stream_of_signed_chunks() {
+    let link = record_the_rest(&SIGN_ALL);
+    assert!(link.contains("?cp=2&"), "{link}");
+}
+
+/// A source and three viewers, of which one joins late, and one knows another viewer alone. Gives the link.
+fn record_the_rest(integrity: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let film = noise(2_500_000, 1);
     fs::write(dir.path().join("film"), &film).unwrap();
-    let (mut source, link) = live(dir.path(), &["--input", "film", "--rate", "250K"]);
+    let (mut source, link) = live(dir.path(), &[&["--input", "film", "--rate", "250K"], integrity].concat());
     let mut first = record(dir.path(), &link, "first", &[]);
     let address = listening(&mut first);
     let start = first.event("joined")["chunk"].as_u64().unwrap();
@@ -81,6 +96,7 @@ fn viewers_record_the_rest_of_the_stream_from_where_they_join() {
     let ended = source.event("ended");
     assert_eq!(ended["bytes"], 2_500_000);
     assert_eq!(source.child.wait().unwrap().code(), Some(0));
+    link
 }
 
 /// An answer without a length, as far as it came.
@@ -176,10 +192,19 @@ fn players_are_served_from_standard_input() {
     assert_eq!(source.child.wait().unwrap().code(), Some(0));
 }
 
-/// A source that is killed and started again with its key, where it was: the viewer goes on with the new stream, and keeps what it has
-/// of the old one. One that is started with another key is another stream: the viewer gets nothing of it.
 #[test]
 fn a_source_that_is_killed_comes_back_with_its_key() {
+    kill_and_start_again(&[]);
+}
+
+#[test]
+fn a_source_of_signed_chunks_that_is_killed_comes_back_with_its_key() {
+    kill_and_start_again(&SIGN_ALL);
+}
+
+/// A source that is killed and started again with its key, where it was: the viewer goes on with the new stream, and keeps what it has
+/// of the old one. One that is started with another key is another stream: the viewer gets nothing of it.
+fn kill_and_start_again(integrity: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let (film, sequel) = (noise(4_000_000, 3), noise(2_400_000, 4));
     fs::write(dir.path().join("film"), &film).unwrap();
@@ -187,7 +212,7 @@ fn a_source_that_is_killed_comes_back_with_its_key() {
     let start = |input: &str, key: &str, listen: &str| {
         let arguments =
             ["live", "--json", "--rate", "200K", "--input", input, "--key", key, "--listen", listen, "--name", "film"];
-        let mut running = Running::start(anabranch(dir.path()).args(arguments));
+        let mut running = Running::start(anabranch(dir.path()).args(arguments).args(integrity));
         let address = listening(&mut running);
         let link = running.event("started")["link"].as_str().unwrap().to_owned();
         (running, address, link)
@@ -231,7 +256,9 @@ fn forger(link: &Link, stop: Arc<AtomicBool>) -> (String, std::thread::JoinHandl
     let params = link.params.clone();
     let forging = std::thread::spawn(move || {
         let (began, mut pushed, mut datagram) = (Instant::now(), 0, [0; 2048]);
-        let mut swarm: Swarm<SocketAddr> = Swarm::source(params, key, 16, (4096, ntp), (Mode::Fast, 1), began).unwrap();
+        let per_signature = if params.integrity() == Integrity::SignAll { 1 } else { 16 };
+        let mut swarm: Swarm<SocketAddr> =
+            Swarm::source(params, key, per_signature, (4096, ntp), (Mode::Fast, 1), began).unwrap();
         while !stop.load(Ordering::Relaxed) && began.elapsed() < Duration::from_secs(60) {
             let now = Instant::now();
             while pushed < began.elapsed().as_millis() / 5 {
@@ -253,13 +280,22 @@ fn forger(link: &Link, stop: Arc<AtomicBool>) -> (String, std::thread::JoinHandl
     (address, forging)
 }
 
-/// Who signs with another key than the link's is named and banned, not a byte of it is written, and the source is not accused.
 #[test]
 fn a_source_with_wrong_signatures_is_named_and_banned() {
+    forge_signatures(&[]);
+}
+
+#[test]
+fn a_source_with_wrong_signatures_of_chunks_is_named_and_banned() {
+    forge_signatures(&SIGN_ALL);
+}
+
+/// Who signs with another key than the link's is named and banned, not a byte of it is written, and the source is not accused.
+fn forge_signatures(integrity: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let film = noise(1_200_000, 5);
     fs::write(dir.path().join("film"), &film).unwrap();
-    let (source, link) = live(dir.path(), &["--input", "film", "--rate", "200K"]);
+    let (source, link) = live(dir.path(), &[&["--input", "film", "--rate", "200K"], integrity].concat());
     let stop = Arc::new(AtomicBool::new(false));
     let (address, forging) = forger(&link.parse().unwrap(), Arc::clone(&stop));
     let mut viewer = record(dir.path(), &link, "out", &["--peer", &address]);
@@ -335,7 +371,8 @@ fn mistakes_are_told_with_their_remedy() {
     let (source, link) = live(dir.path(), &["--input", "film", "--rate", "1K"]);
     drop(source);
     let short = link.replacen("ppspp:0d", "ppspp:", 1);
-    let unsigned = link.replace("cp=3", "cp=2");
+    let unsigned = link.replace("cp=3", "cp=0");
+    let signed_so = link.replace("cp=3", "cp=2");
     for (arguments, code, told) in [
         (&["live", "--input", "nowhere"][..], 3, "cannot read nowhere"),
         (&["live", "--input", "folder"], 3, "it is a folder"),
@@ -348,6 +385,7 @@ fn mistakes_are_told_with_their_remedy() {
         (&["live", "--input", "film", "--rate", "10K", "--key", "bad-key"], 3, "PKCS#8"),
         (&["live", "--input", "film", "--rate", "10K", "--key", "no/where"], 3, "cannot use the key file no/where"),
         (&["live", "--input", "film", "--rate", "10K", "--tracker", "gopher://x"], 2, "gopher"),
+        (&["live", "--input", "film", "--rate", "10K", "--integrity", "none"], 2, "sign-all"),
         (&["live"], 3, "without a byte"),
         (&["live", "film"], 2, "unexpected argument"),
         (&["get", &link, &link], 2, "give its link alone"),
@@ -357,7 +395,9 @@ fn mistakes_are_told_with_their_remedy() {
         (&["get", &link, "-o", "there"], 5, "there is there already"),
         (&["play", &link, "--files", "x"], 2, "`--files` is about complete content"),
         (&["get", &short, "-o", "x"], 3, "link"),
-        (&["get", &unsigned, "-o", "x"], 3, "link"),
+        (&["get", &unsigned, "-o", "x"], 3, "live streams, which are signed"),
+        (&["get", &signed_so, "-o", "x", "--files", "y"], 2, "`--files` is about complete content"),
+        (&["verify", &signed_so, "there"], 3, "live stream"),
         (&["show", &short], 3, "link"),
         (&["verify", &link, "there"], 3, "live stream"),
     ] {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anabranch_swarm::ppspp::COPIES_MAX_DEFAULT;
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 
 use super::Given;
 use super::session::SessionFlags;
@@ -32,6 +32,10 @@ pub(crate) struct LiveFlags {
     /// whom no other can reach
     #[arg(long, value_name = "N", default_value_t = COPIES_MAX_DEFAULT, value_parser = clap::value_parser!(u64).range(2..=256))]
     pub copies: u64,
+    /// What each signature stands for: a group of chunks that a Merkle tree leads up to it, or one chunk, which costs both ends far more
+    /// CPU and spares viewers the wait for the rest of its group. The link says which
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
+    pub integrity: LiveIntegrity,
     /// Broadcast inside QUIC, encrypted, to viewers that prove a key; with --allow, only to those of these keys
     #[arg(long)]
     pub secure: bool,
@@ -40,4 +44,14 @@ pub(crate) struct LiveFlags {
     pub tracker: Vec<String>,
     #[command(flatten)]
     pub session: SessionFlags,
+}
+
+/// How a live stream is protected (RFC 7574 §6.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LiveIntegrity {
+    /// Unified Merkle Tree: 16 chunks for each signature
+    #[default]
+    Unified,
+    /// Sign All: each chunk by itself
+    SignAll,
 }

@@ -34,7 +34,7 @@ pub(crate) use lab::{
     LabRoutesFlags, LabRunFlags, LabSubmitFlags, LabTaskFlags,
 };
 pub(crate) use later::Later;
-pub(crate) use live::LiveFlags;
+pub(crate) use live::{LiveFlags, LiveIntegrity};
 pub(crate) use sandbox::SandboxFlags;
 pub(crate) use scion::{
     AddressFlags, LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetStatusFlags, NetUpFlags,

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::key;
 use crate::bulk::options::identity;
-use crate::cli::LiveFlags;
+use crate::cli::{LiveFlags, LiveIntegrity};
 use crate::commands::{check_trackers, share};
 use crate::exit::{Code, Failure};
 use crate::guard;
@@ -51,7 +51,11 @@ pub(crate) fn run(mut flags: Box<LiveFlags>, chatter: Chatter) -> Result<Code, F
     if !flags.secure {
         guard::check_plain_ppspp(&flags.session, "give --secure too")?;
     }
-    let mut share = LiveShare::new(key, Some(name.clone())).map_err(Failure::input)?;
+    let share = match flags.integrity {
+        LiveIntegrity::Unified => LiveShare::new(key, Some(name.clone())),
+        LiveIntegrity::SignAll => LiveShare::sign_all(key, Some(name.clone())),
+    };
+    let mut share = share.map_err(Failure::input)?;
     (share.copies_max, share.begins_at) = (flags.copies, first_chunk(now_unix_s()));
     let _sandbox = Plan::live(&flags).enter(chatter)?;
     runtime::block_on(async {
