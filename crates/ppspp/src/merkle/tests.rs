@@ -423,7 +423,9 @@ fn a_stream_that_is_counted_from_further_down_is_a_new_one() {
         let mut source = LiveSource::new(key(), LIVE, 2, None).expect("fine");
         source.go_on_from(Checkpoint { chunk_next: first, ntp: 0 }).expect("even");
         let chunks = first..first + 2 * groups;
-        chunks.for_each(|chunk| drop(source.push(&u64::to_be_bytes(chunk), ntp(second)).expect("signed")));
+        for chunk in chunks {
+            source.push(&u64::to_be_bytes(chunk), ntp(second)).expect("signed");
+        }
         signed(&source)
     };
     for (old, new, verdict) in [
