@@ -7,7 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anabranch_paths::Endpoint;
 use anabranch_ppspp::pace::{self, Pace};
-use anabranch_swarm::ppspp::LiveShare;
+use anabranch_ppspp::sign::SigningKey;
+use anabranch_swarm::ppspp::{LIVE_CHUNK_LEN, LiveShare};
 use anabranch_swarm::{AddOptions, ContentId, Events, Session, SessionConfig, Source};
 use serde_json::{Map, json};
 use tokio::sync::{Notify, mpsc};
@@ -35,6 +36,9 @@ const LINGER_LOOK: Duration = Duration::from_millis(100);
 /// Longest name of a stream, in bytes.
 const NAME_LEN_MAX: usize = 255;
 const NAME_DEFAULT: &str = "live.ts";
+/// Bytes a second that a key is to sign chunks for one by one, 8 Mbit/s; and how often a signature is timed, for the machine may be busy.
+const SLOW_RATE: u64 = 1_000_000;
+const SIGNATURES_TIMED: u32 = 3;
 /// A stream counts its chunks from further down than one that was begun a second before, by so many ...
 const CHUNKS_A_SECOND: u64 = 256;
 /// ... for so many seconds, 97 days; then from the top again. Half of all numbers are left to the stream itself, two terabytes.
@@ -50,6 +54,15 @@ pub(crate) fn run(mut flags: Box<LiveFlags>, chatter: Chatter) -> Result<Code, F
     let key = key::open(flags.session.scion.key.take().as_deref())?;
     if !flags.secure {
         guard::check_plain_ppspp(&flags.session, "give --secure too")?;
+    }
+    if flags.integrity == LiveIntegrity::SignAll
+        && let Some(rate_max) = rate_of_slow_key(&key)
+    {
+        chatter.note(format_args!(
+            "the key takes so long for each signature that no more than {} can be broadcast with --integrity sign-all: use an ECDSA key, \
+             or --integrity unified",
+            units::rate(rate_max)
+        ));
     }
     let share = match flags.integrity {
         LiveIntegrity::Unified => LiveShare::new(key, Some(name.clone())),
@@ -85,6 +98,18 @@ pub(crate) fn run(mut flags: Box<LiveFlags>, chatter: Chatter) -> Result<Code, F
         session.shutdown().await;
         ended
     })
+}
+
+/// Bytes a second for which a key signs each chunk, where that is no more than many streams have: RSA keys of 2048 bits and more take a
+/// millisecond and more for each, ECDSA keys a small part of that.
+fn rate_of_slow_key(key: &SigningKey) -> Option<u64> {
+    let time = |_| {
+        let since = Instant::now();
+        key.sign(&[0; LIVE_CHUNK_LEN])?;
+        Some(since.elapsed())
+    };
+    let least = (0..SIGNATURES_TIMED).filter_map(time).min()?;
+    Some((LIVE_CHUNK_LEN as f64 / least.as_secs_f64()) as u64).filter(|rate| *rate < SLOW_RATE)
 }
 
 /// What viewers see it called.
