@@ -33,7 +33,7 @@ pub use interfaces::{
 };
 pub use memory::MemoryStream;
 pub use proxy::{Proxy, ProxyError, Target, UDP_HEADER_LEN_MAX, UdpRelay, UdpSource, UdpTarget, parse_relayed};
-pub use quic::{ALPN, Congestion, MTU_MIN, QuicBudget, QuicEndpoint, QuicOptions, QuicRoute, QuicStream};
+pub use quic::{ALPN, Congestion, MTU_MIN, PassedBytes, QuicBudget, QuicEndpoint, QuicOptions, QuicRoute, QuicStream};
 pub use quic::{secure, shared as control};
 pub use stats::StreamStats;
 pub use stream::{Listener, Stream};

@@ -17,7 +17,7 @@ use anabranch_paths::manager::{
 };
 use anabranch_paths::{ConnId, Endpoint, ScionAddr, ScionPath};
 use anabranch_scion::socket::ScmpEvent;
-use anabranch_transport::QuicRoute;
+use anabranch_transport::{PassedBytes, QuicRoute};
 
 use crate::bittorrent::dial;
 use crate::bittorrent::error::ConnError;
@@ -106,7 +106,7 @@ impl TorrentDriver {
         let is_its = |conn: &PathConn| conn.route.as_ref().is_some_and(|route| route.id() == event.route);
         let of_route: Vec<ConnId> = conns.iter().filter(|(_, conn)| is_its(conn)).map(|(id, _)| *id).collect();
         let received =
-            |id: ConnId| conns.get(&id).map_or(0, |conn| received_bytes(conn, core.conn_downloaded_bytes(id)));
+            |id: ConnId| conns.get(&id).map_or(0, |conn| passed_bytes(conn, core.conn_downloaded_bytes(id)).received);
         self.paths.manager.on_scmp(&cause, &of_route, &received, now);
     }
 
@@ -250,19 +250,22 @@ fn measured(core: &Torrent, conns: &HashMap<ConnId, PathConn>, id: ConnId) -> Me
         lost_packets: stats.lost_packets,
         mtu_bytes: stats.mtu_bytes,
     });
+    let passed = passed_bytes(conn, core.conn_downloaded_bytes(id));
     Measured {
-        received_bytes: received_bytes(conn, core.conn_downloaded_bytes(id)),
-        sent_bytes: conn.route.as_ref().map_or(0, QuicRoute::sent_bytes),
+        received_bytes: passed.received,
+        sent_bytes: passed.sent,
         payload_bytes: core.conn_bytes(id),
         owes: core.expected(id).next().is_some(),
         transport,
     }
 }
 
-/// What came over a connection. TCP and uTP are asked what they received now and then only: what came of the content shows at once
-/// that something gets through. What was sent shows nothing: of a way that is cut, the system still takes what its buffers hold.
-fn received_bytes(conn: &PathConn, downloaded_bytes: u64) -> u64 {
-    conn.route.as_ref().map_or(downloaded_bytes, QuicRoute::received_bytes)
+/// What came over a connection and left over it. TCP and uTP are asked what they received now and then only: what came of the content
+/// shows at once that something gets through. What was sent shows nothing: of a way that is cut, the system still takes what its buffers
+/// hold.
+fn passed_bytes(conn: &PathConn, downloaded_bytes: u64) -> PassedBytes {
+    let by_content = PassedBytes { received: downloaded_bytes, sent: 0 };
+    conn.route.as_ref().map_or(by_content, QuicRoute::passed_bytes)
 }
 
 #[cfg(test)]
@@ -282,6 +285,8 @@ mod tests {
             route: None,
             handle: Rc::new(ConnHandle::new(Host::of(&address), Instant::now())),
         };
-        assert_eq!((received_bytes(&conn, 0), received_bytes(&conn, 40)), (0, 40));
+        let passed = |downloaded_bytes| passed_bytes(&conn, downloaded_bytes);
+        assert_eq!(passed(0), PassedBytes::default());
+        assert_eq!(passed(40), PassedBytes { received: 40, sent: 0 });
     }
 }

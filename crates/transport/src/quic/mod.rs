@@ -30,5 +30,5 @@ mod window;
 pub use budget::QuicBudget;
 pub use config::{Congestion, MTU_MIN, QuicOptions};
 pub use endpoint::QuicEndpoint;
-pub use stream::{QuicRoute, QuicStream};
+pub use stream::{PassedBytes, QuicRoute, QuicStream};
 pub use tls::ALPN;

@@ -60,6 +60,15 @@ pub struct QuicRoute {
     taken: Arc<RouteGuard>,
 }
 
+/// Bytes of packets that passed a route.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PassedBytes {
+    /// From its other end.
+    pub received: u64,
+    /// From here.
+    pub sent: u64,
+}
+
 impl QuicRoute {
     /// Its name at the socket, which events of the socket have too.
     pub fn id(&self) -> RouteId {
@@ -89,14 +98,12 @@ impl QuicRoute {
         self.taken.try_offer(timeout).await
     }
 
-    /// Bytes that came over it so far: whether it is alive.
-    pub fn received_bytes(&self) -> u64 {
-        self.connection.path_stats(PathId::ZERO).map_or(0, |stats| stats.udp_rx.bytes)
-    }
-
-    /// Bytes that left over it so far, acknowledgements and signs of life among them.
-    pub fn sent_bytes(&self) -> u64 {
-        self.connection.path_stats(PathId::ZERO).map_or(0, |stats| stats.udp_tx.bytes)
+    /// Bytes that came over it so far, which says whether it is alive, and bytes that left over it, acknowledgements and signs of life
+    /// among them: both at once, since whoever asks takes the connection from the thread that moves its packets.
+    pub fn passed_bytes(&self) -> PassedBytes {
+        let stats = self.connection.path_stats(PathId::ZERO);
+        let passed = |stats: noq::PathStats| PassedBytes { received: stats.udp_rx.bytes, sent: stats.udp_tx.bytes };
+        stats.map_or_else(PassedBytes::default, passed)
     }
 
     /// Ends the connection, because the way is gone.
