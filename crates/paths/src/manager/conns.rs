@@ -25,6 +25,9 @@ const ANSWERS_WITHIN_ROUND_TRIPS: u32 = 8;
 /// What leaves so soon after something came may be no more than its acknowledgement (RFC 9000 §13.2.1), which nobody answers. The
 /// same holds for what leaves within a round trip.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(250);
+/// How often connections are measured: with every look that nothing but time asks for, and not with all that happens in between.
+const MEASURED_EVERY: Duration = Duration::from_millis(200);
+const _: () = assert!(MEASURED_EVERY.as_millis() < super::LOOK_EVERY.as_millis());
 /// A path over which payload moved this lately is in use.
 const IN_USE: Duration = Duration::from_secs(2);
 /// Bytes of a packet where the transport has not measured any.
@@ -286,18 +289,36 @@ impl PathManager {
         }
     }
 
-    /// Takes samples of all paths, for the scoreboard.
-    pub(super) fn measure(&mut self, inputs: &mut Inputs<'_>, now: Instant) {
-        for (id, conn) in self.conns.iter_mut().filter(|(_, conn)| conn.is_one_of_many()) {
-            let Some(sample) = conn.sample(&(inputs.measure)(*id), now) else { continue };
-            let resources = match conn.path.as_scion() {
-                Some(_) => Candidate::new(0, &conn.path).resources,
-                None => IP_MEASURED.to_vec(),
+    /// Takes samples of all paths, for the scoreboard, if that is due. Answers over which connections nobody answers, and what had come
+    /// over each.
+    pub(super) fn measure(&mut self, inputs: &mut Inputs<'_>, now: Instant) -> Vec<(ConnId, u64)> {
+        let mut unanswered = Vec::new();
+        if self.measured_at.is_some_and(|at| now.saturating_duration_since(at) < MEASURED_EVERY) {
+            return unanswered;
+        }
+        self.measured_at = Some(now);
+        for (id, conn) in &mut self.conns {
+            let is_through_scion = conn.path.as_scion().is_some();
+            if !is_through_scion && !conn.is_one_of_many() {
+                continue;
+            }
+            let measured = (inputs.measure)(*id);
+            if is_through_scion && conn.down.is_none() && conn.is_unanswered(&measured, now) {
+                unanswered.push((*id, measured.received_bytes));
+            }
+            if !conn.is_one_of_many() {
+                continue;
+            }
+            let Some(sample) = conn.sample(&measured, now) else { continue };
+            let resources = match is_through_scion {
+                true => Candidate::new(0, &conn.path).resources,
+                false => IP_MEASURED.to_vec(),
             };
             inputs.board.add(conn.path.id(), &resources);
             inputs.board.record(conn.path.id(), &sample);
         }
         inputs.board.turn(now);
+        unanswered
     }
 
     /// The paths through SCION over which content moves: others want to keep out of its way.
@@ -353,21 +374,14 @@ impl PathManager {
 
     /// Gives up connections through SCION at whose end nobody answers: a program that was killed says nothing, and one that was started
     /// again in its place knows nothing of them. Its transport would wait for longer than anybody likes to.
-    pub(super) fn leave_unanswered(&mut self, measure: &dyn Fn(ConnId) -> Measured, now: Instant) {
+    pub(super) fn leave_unanswered(&mut self, unanswered: Vec<(ConnId, u64)>, now: Instant) {
         if self.config.leaves_silent {
             return;
         }
-        let through_scion =
-            |(_, conn): &(&ConnId, &mut Connection)| conn.down.is_none() && conn.path.as_scion().is_some();
-        let mut unanswered = Vec::new();
-        for (id, conn) in self.conns.iter_mut().filter(through_scion) {
-            let measured = measure(*id);
-            if conn.is_unanswered(&measured, now) {
-                unanswered.push((*id, measured.received_bytes));
-            }
-        }
         for (id, received_bytes) in unanswered {
-            self.goes_down(id, DownCause::NoAnswer, received_bytes, now);
+            if self.conns.get(&id).is_some_and(|conn| conn.down.is_none()) {
+                self.goes_down(id, DownCause::NoAnswer, received_bytes, now);
+            }
         }
     }
 

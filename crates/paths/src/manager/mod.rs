@@ -363,6 +363,8 @@ pub struct PathManager {
     /// The state of the interfaces that candidates were made of.
     uplinks_version: Option<u64>,
     ip_joined_at: Option<Instant>,
+    /// When connections were measured last.
+    measured_at: Option<Instant>,
     actions: VecDeque<Action>,
 }
 
@@ -384,6 +386,7 @@ impl PathManager {
             has_wished: false,
             uplinks_version: None,
             ip_joined_at: None,
+            measured_at: None,
             actions: VecDeque::new(),
         }
     }
@@ -391,7 +394,7 @@ impl PathManager {
     /// Looks at everything: what works, what is chosen, what is to be opened. `wall` is what the ends of paths are told by.
     pub fn look(&mut self, inputs: &mut Inputs<'_>, now: Instant, wall: SystemTime) {
         self.confirm_down(inputs, now);
-        self.measure(inputs, now);
+        let unanswered = self.measure(inputs, now);
         self.regroup(inputs.peers);
         self.find_over_ip(inputs, now);
         self.ask_lookups(inputs.peers, inputs.is_finished, now);
@@ -404,7 +407,7 @@ impl PathManager {
             self.decide(&clients, granted, inputs, now);
         }
         self.leave_silent(&clients, inputs.measure, now);
-        self.leave_unanswered(inputs.measure, now);
+        self.leave_unanswered(unanswered, now);
         self.act_on_decisions(&clients, now, wall);
         self.dial_grants(now, wall);
         self.set_states(inputs.peers);

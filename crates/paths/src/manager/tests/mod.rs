@@ -5,6 +5,7 @@ mod failing;
 mod granting;
 mod regressions;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
@@ -57,6 +58,8 @@ struct Sim {
     /// Our addresses, each an uplink; and how often that changed.
     uplinks: Vec<IpAddr>,
     version: u64,
+    /// How often a connection was measured.
+    measured: Cell<usize>,
     /// What was handed out.
     dials: Vec<Dial>,
     lookups: Vec<ScionAddr>,
@@ -84,6 +87,7 @@ impl Sim {
             third_party: Vec::new(),
             uplinks: Vec::new(),
             version: 0,
+            measured: Cell::new(0),
             dials: Vec::new(),
             lookups: Vec::new(),
             has_sought: false,
@@ -163,8 +167,11 @@ impl Sim {
 
     fn look(&mut self) {
         let peers: Vec<PeerView> = self.peers.values().filter(|view| !view.conns.is_empty()).cloned().collect();
-        let (conns, uplinks) = (&self.conns, &self.uplinks);
-        let measure = |id: ConnId| conns.get(&id).map_or_else(Measured::default, |(.., measured)| *measured);
+        let (conns, uplinks, count) = (&self.conns, &self.uplinks, &self.measured);
+        let measure = |id: ConnId| {
+            count.set(count.get() + 1);
+            conns.get(&id).map_or_else(Measured::default, |(.., measured)| *measured)
+        };
         let pair = |remotes: &[SocketAddr]| -> Vec<IpCandidate> {
             let of = |remote: &SocketAddr, local: &IpAddr| IpCandidate {
                 path: Path::ip(*local, remote.ip()),

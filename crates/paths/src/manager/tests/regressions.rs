@@ -107,3 +107,25 @@ fn a_path_that_comes_back_while_lookups_leave_it_out_is_known_by_its_numbers() {
     assert_eq!(sim.last_verdict(paths[1].id()).unwrap().0, Choice::Chosen);
     assert!(sim.open_paths(1).contains(&paths[1].id()));
 }
+
+#[test]
+fn connections_are_measured_with_the_looks_that_time_asks_for_and_once_in_each() {
+    let mut sim = Sim::new(ManagerConfig::default());
+    for peer in 1..=4 {
+        sim.downloader(peer, 1);
+        sim.open_scion(peer, &paths_to(peer, 1)[0], None);
+    }
+    sim.look();
+    assert_eq!(sim.measured.take(), 4, "each once");
+    // Much happens, to each of many connections.
+    for _ in 0..8 {
+        sim.now += 20 * MS;
+        sim.look();
+    }
+    assert_eq!(sim.measured.take(), 0);
+    for _ in 0..5 {
+        sim.now = sim.manager.next_look(sim.now).unwrap();
+        sim.look();
+        assert_eq!(sim.measured.take(), 4);
+    }
+}
