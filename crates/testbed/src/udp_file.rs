@@ -110,6 +110,10 @@ pub fn receive(file: &Path, len: u64, port: u16, ready: impl FnOnce()) -> Result
     let socket = bind(port)?;
     ready();
     let (mut hasher, mut opener) = (Hasher::new(len), Opener::new(&secret(), Kind::Data, 0));
+    let mut take = |bytes: &[u8], offset| {
+        hasher.update(bytes);
+        content.write_all_at(bytes, offset).map_err(Error::file(file))
+    };
     let mut block = vec![0; BLOCK_BYTES];
     let (mut filled, mut written, mut last) = (0, 0u64, Instant::now());
     let mut batch = RecvBatch::new(16);
@@ -119,8 +123,7 @@ pub fn receive(file: &Path, len: u64, port: u16, ready: impl FnOnce()) -> Result
                 for packet in batch.iter().flat_map(|received| received.segments()) {
                     let Some((head, sealed)) = packet.split_first_chunk::<DATA_HEAD_LEN>() else { continue };
                     if filled + sealed.len() > block.len() {
-                        hasher.update(&block[..filled]);
-                        content.write_all_at(&block[..filled], written).map_err(Error::file(file))?;
+                        take(&block[..filled], written)?;
                         (written, filled) = (written + filled as u64, 0);
                     }
                     opener
@@ -130,8 +133,7 @@ pub fn receive(file: &Path, len: u64, port: u16, ready: impl FnOnce()) -> Result
                 }
                 last = Instant::now();
                 if written + filled as u64 >= len {
-                    hasher.update(&block[..filled]);
-                    content.write_all_at(&block[..filled], written).map_err(Error::file(file))?;
+                    take(&block[..filled], written)?;
                     (written, filled) = (written + filled as u64, 0);
                 }
                 if let Some(first) = batch.get(0) {

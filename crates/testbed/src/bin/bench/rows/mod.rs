@@ -119,6 +119,10 @@ pub(crate) fn all() -> Vec<Spec> {
     const V4: From = From::Ours(Family::V4);
     const V6: From = From::Ours(Family::V6);
     let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, more: &[], contenders };
+    let over_links = |name, title, contenders| Spec {
+        more: &["queue, ms (99th percentile)", "% of it payload"],
+        ..spec(name, title, Percent, Some("seconds until 0.9"), contenders)
+    };
     let mut specs = vec![
         spec(
             "loopback-v1",
@@ -450,53 +454,38 @@ pub(crate) fn all() -> Vec<Spec> {
                 contender("ours", |workspace| ppspp::loopback(workspace, "8KiB")),
             ],
         ),
-        Spec {
-            more: &["queue, ms (99th percentile)", "% of it payload"],
-            ..spec(
-                "ppspp-rate",
-                "a file by PPSPP in chunks of 1 KiB over a link with 60 ms of round trip and queues of 400 ms: what of the link is used once it is steady",
-                Percent,
-                Some("seconds until 0.9"),
-                vec![
-                    contender("1 Mbit/s", |workspace| stream_links::alone(workspace, 1, 60, 0.0)),
-                    contender("5 Mbit/s", |workspace| stream_links::alone(workspace, 5, 60, 0.0)),
-                    contender("20 Mbit/s", |workspace| stream_links::alone(workspace, 20, 60, 0.0)),
-                    contender("50 Mbit/s", |workspace| stream_links::alone(workspace, 50, 60, 0.0)),
-                    contender("100 Mbit/s", |workspace| stream_links::alone(workspace, 100, 60, 0.0)),
-                    contender("1000 Mbit/s", |workspace| stream_links::alone(workspace, 1000, 60, 0.0)),
-                    contender("ours", |workspace| stream_links::alone(workspace, 10, 60, 0.0)),
-                ],
-            )
-        },
-        Spec {
-            more: &["queue, ms (99th percentile)", "% of it payload"],
-            ..spec(
-                "ppspp-delay",
-                "the same over 10 Mbit/s and other round trips",
-                Percent,
-                Some("seconds until 0.9"),
-                vec![
-                    contender("25 ms", |workspace| stream_links::alone(workspace, 10, 25, 0.0)),
-                    contender("100 ms", |workspace| stream_links::alone(workspace, 10, 100, 0.0)),
-                    contender("250 ms", |workspace| stream_links::alone(workspace, 10, 250, 0.0)),
-                    contender("ours", |workspace| stream_links::alone(workspace, 10, 500, 0.0)),
-                ],
-            )
-        },
-        Spec {
-            more: &["queue, ms (99th percentile)", "% of it payload"],
-            ..spec(
-                "ppspp-loss",
-                "the same over 10 Mbit/s with 60 ms, and packets lost",
-                Percent,
-                Some("seconds until 0.9"),
-                vec![
-                    contender("0.5 % lost", |workspace| stream_links::alone(workspace, 10, 60, 0.005)),
-                    contender("3 % lost", |workspace| stream_links::alone(workspace, 10, 60, 0.03)),
-                    contender("ours", |workspace| stream_links::alone(workspace, 10, 60, 0.015)),
-                ],
-            )
-        },
+        over_links(
+            "ppspp-rate",
+            "a file by PPSPP in chunks of 1 KiB over a link with 60 ms of round trip and queues of 400 ms: what of the link is used once it is steady",
+            vec![
+                contender("1 Mbit/s", |workspace| stream_links::alone(workspace, 1, 60, 0.0)),
+                contender("5 Mbit/s", |workspace| stream_links::alone(workspace, 5, 60, 0.0)),
+                contender("20 Mbit/s", |workspace| stream_links::alone(workspace, 20, 60, 0.0)),
+                contender("50 Mbit/s", |workspace| stream_links::alone(workspace, 50, 60, 0.0)),
+                contender("100 Mbit/s", |workspace| stream_links::alone(workspace, 100, 60, 0.0)),
+                contender("1000 Mbit/s", |workspace| stream_links::alone(workspace, 1000, 60, 0.0)),
+                contender("ours", |workspace| stream_links::alone(workspace, 10, 60, 0.0)),
+            ],
+        ),
+        over_links(
+            "ppspp-delay",
+            "the same over 10 Mbit/s and other round trips",
+            vec![
+                contender("25 ms", |workspace| stream_links::alone(workspace, 10, 25, 0.0)),
+                contender("100 ms", |workspace| stream_links::alone(workspace, 10, 100, 0.0)),
+                contender("250 ms", |workspace| stream_links::alone(workspace, 10, 250, 0.0)),
+                contender("ours", |workspace| stream_links::alone(workspace, 10, 500, 0.0)),
+            ],
+        ),
+        over_links(
+            "ppspp-loss",
+            "the same over 10 Mbit/s with 60 ms, and packets lost",
+            vec![
+                contender("0.5 % lost", |workspace| stream_links::alone(workspace, 10, 60, 0.005)),
+                contender("3 % lost", |workspace| stream_links::alone(workspace, 10, 60, 0.03)),
+                contender("ours", |workspace| stream_links::alone(workspace, 10, 60, 0.015)),
+            ],
+        ),
         Spec {
             more: &["% that TCP takes"],
             ..spec(

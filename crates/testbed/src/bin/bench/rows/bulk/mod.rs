@@ -22,7 +22,7 @@ pub(super) fn specs() -> Vec<Spec> {
             "bulk",
             "a file from one host to another, in memory, veth with MTU 1500: payload rate, start of the programs included",
             vec![
-                contender("UDP alone", |_| peers::udp(1500)),
+                contender("UDP alone", |workspace| peers::udp(workspace, 1500)),
                 contender("floor", |workspace| peers::udp_file(workspace, 1500)),
                 contender("iperf3 (TCP)", |workspace| peers::iperf3(workspace, 1500)),
                 contender("rsync", |workspace| peers::rsync(workspace, 1500)),
@@ -35,7 +35,7 @@ pub(super) fn specs() -> Vec<Spec> {
             "bulk-9000",
             "the same with MTU 9000",
             vec![
-                contender("UDP alone", |_| peers::udp(9000)),
+                contender("UDP alone", |workspace| peers::udp(workspace, 9000)),
                 contender("floor", |workspace| peers::udp_file(workspace, 9000)),
                 contender("iperf3 (TCP)", |workspace| peers::iperf3(workspace, 9000)),
                 contender("TLS (openssl to curl)", |workspace| peers::tls(workspace, 9000)),

@@ -22,10 +22,9 @@ const UDP_TIME_S: f64 = 4.0;
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// UDP in bursts, from process to process, with nothing done to the bytes.
-pub(super) fn udp(mtu: u16) -> Result<Sample> {
+pub(super) fn udp(workspace: &Workspace, mtu: u16) -> Result<Sample> {
     let hosts = Hosts::new(mtu)?;
-    let here = std::env::current_exe().unwrap_or_else(|_| checkout().join("target/release/anabranch-bench"));
-    let floor = here.with_file_name("anabranch-floor");
+    let floor = workspace.floor();
     let mut receiver = Process::spawn("UDP receiver", hosts.to.command(&floor).args(["udp-recv", "7000"]))?;
     receiver.wait_event("listening", START_LIMIT)?;
     let mut sender = hosts.from.command(&floor);
@@ -42,8 +41,7 @@ pub(super) fn udp(mtu: u16) -> Result<Sample> {
 pub(super) fn udp_file(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
     let hosts = Hosts::new(mtu)?;
     let out = workspace.out()?.join("content.bin");
-    let here = std::env::current_exe().unwrap_or_else(|_| checkout().join("target/release/anabranch-bench"));
-    let floor = here.with_file_name("anabranch-floor");
+    let floor = workspace.floor();
     let mut command = hosts.to.command(&floor);
     command.arg("udp-recv-file").arg(&out).args([&workspace.len.to_string(), "7000"]);
     let mut receiver = Process::spawn("UDP receiver of a file", &mut command)?;
