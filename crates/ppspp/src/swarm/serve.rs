@@ -237,9 +237,9 @@ impl Around {
     /// `leave_at_once`: whether so many chunks may leave now.
     fn of<P>(channel: &Channel<P>, chunks: &Range<u64>, is_live: bool, leave_at_once: impl Fn(u64) -> bool) -> Self {
         let around = |map: &Binmap| [map.prev_set(chunks.start), map.next_set(chunks.end)];
-        let inflight = channel.inflight.len() + (chunks.end - chunks.start);
-        let is_clean = |least: u64| channel.clean_count >= least.max(2 * inflight);
         let many = chunks.end - chunks.start;
+        let inflight = channel.inflight.len() + many;
+        let is_clean = |least: u64| channel.clean_count >= least.max(2 * inflight);
         let proven = PROVEN_LAYERS.into_iter().find(|(least, _)| many >= *least && leave_at_once(*least));
         let is_assumed = channel.dialect == Dialect::Rfc7574 && (!is_live || is_clean(0));
         Self {
