@@ -12,6 +12,7 @@ use crate::bin::Bin;
 use crate::binmap::Binmap;
 use crate::hash::Digest;
 use crate::merkle::{LiveProofs, NodeStore, Tree};
+use crate::state::State;
 use crate::wire::{ChannelId, Dialect, Integrity, Message};
 
 /// Bytes of digests that go in a datagram with a chunk that is too long for a frame by itself.
@@ -27,6 +28,9 @@ const REORDERING: u64 = 3;
 const ASSUMED_BEHIND: usize = 2;
 const CLEAN_MIN: u64 = 256;
 const LOSS_RUN: u64 = 8;
+/// In slow start with as many as this part of what is on its way: it ends where a queue is full, and half of all that leave within a round trip
+/// are lost there, many in a row.
+const SLOW_START_PART: u64 = 8;
 /// Layers whose digests go along all the same where so many chunks leave at once: datagrams of one length leave together, which costs less time
 /// than bytes. Where they leave one by one the bytes are what counts.
 const PROVEN_LAYERS: [(u64, u32); 3] = [(16, 4), (8, 3), (0, 2)];
@@ -242,12 +246,18 @@ impl Around {
         let is_clean = |least: u64| channel.clean_count >= least.max(2 * inflight);
         let proven = PROVEN_LAYERS.into_iter().find(|(least, _)| many >= *least && leave_at_once(*least));
         let is_assumed = channel.dialect == Dialect::Rfc7574 && (!is_live || is_clean(0));
+        let behind = match channel.control.state() {
+            _ if is_live => ASSUMED_BEHIND,
+            State::SlowStart => (inflight / SLOW_START_PART).max(2 * ASSUMED_BEHIND as u64) as usize,
+            _ if is_clean(CLEAN_MIN) => ASSUMED_BEHIND,
+            _ => 2 * ASSUMED_BEHIND,
+        };
         Self {
             acknowledged: around(&channel.has),
             expected: around(&channel.assumed),
             layer_min: proven.filter(|_| !is_live).map_or(PROVEN_LAYERS_LIVE, |(_, layers)| layers),
             is_live,
-            behind: if is_live || is_clean(CLEAN_MIN) { ASSUMED_BEHIND } else { 2 * ASSUMED_BEHIND },
+            behind,
             latest: is_assumed.then(|| channel.latest.clone()),
             assumed: Vec::new(),
         }
