@@ -135,6 +135,11 @@ impl Ledbat {
         self.current = CurrentDelay::default();
     }
 
+    /// How long the first words took there and back, before anything that is acknowledged left.
+    pub fn greeted(&mut self, rtt: Duration) {
+        self.rtt.sample(rtt);
+    }
+
     /// Packets that may be on their way.
     pub fn window(&self) -> f64 {
         self.window

@@ -51,6 +51,8 @@ pub struct Pull {
     pub rtt: Duration,
     /// The data inter-arrival period, once there is one.
     pub period: Option<Duration>,
+    /// How many chunks to have asked for until then: one by the algorithm.
+    pub first: u64,
     /// Chunks that are asked for and not here.
     pub outstanding: u64,
     /// Chunks that rate limits allow; `u64::MAX` without any.
@@ -64,7 +66,7 @@ impl Pull {
     pub fn request_size(&self) -> u64 {
         let request_time = self.request_time.max(self.rtt.saturating_mul(4)); // 1
         let packets = match self.period {
-            None => 1,
+            None => self.first,
             // Arrivals within one tick of the clock: as many as there may be.
             Some(period) if period.is_zero() => OUTSTANDING_MAX,
             Some(period) => ((request_time.as_secs_f64() / period.as_secs_f64()) as u64).clamp(1, OUTSTANDING_MAX), // 2
@@ -85,8 +87,8 @@ mod tests {
         let ms = Duration::from_millis;
         let size = |rtt, period: Option<u64>, outstanding, rate_allowed, granularity| {
             let request_time = REQUEST_TIME_MIN;
-            Pull { request_time, rtt: ms(rtt), period: period.map(ms), outstanding, rate_allowed, granularity }
-                .request_size()
+            let (rtt, period) = (ms(rtt), period.map(ms));
+            Pull { request_time, rtt, period, first: 1, outstanding, rate_allowed, granularity }.request_size()
         };
         // rt = max(1 s, 4 RTT): below 250 ms the round trip does not count.
         assert_eq!(size(250, Some(10), 0, u64::MAX, 0), 100);
@@ -122,6 +124,7 @@ mod tests {
             request_time: REQUEST_TIME_MIN,
             rtt: Duration::ZERO,
             period: arrivals.period(),
+            first: 1,
             outstanding: 0,
             rate_allowed: u64::MAX,
             granularity: 0,

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Where only the requests ran out, the next ones within four round trips go on at the old rate. The window itself is
-//! [`Ledbat`]'s.
+//! [`Ledbat`]'s. In the default mode a peer that greeted back has answered: its slow start begins with its first request.
 
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,7 @@ pub enum Due {
 /// The sending end of one channel.
 #[derive(Clone, Debug)]
 pub struct SendControl {
+    mode: Mode,
     state: State,
     ledbat: Ledbat,
     /// When the requests ran out, if nothing else is the matter.
@@ -72,6 +73,7 @@ impl SendControl {
     /// A channel that is being opened.
     pub fn new(mode: Mode, now: Instant) -> Self {
         Self {
+            mode,
             state: State::PingPong,
             ledbat: Ledbat::new(mode),
             resumable_since: None,
@@ -112,6 +114,14 @@ impl SendControl {
         self.unanswered = 0;
         if messages {
             self.interval = KEEP_ALIVE_FIRST;
+        }
+    }
+
+    /// The peer's address is proven by its answer, which took so long: no packet has to wait for another one.
+    pub fn greeted(&mut self, rtt: Duration) {
+        if self.mode == Mode::Fast && self.state == State::PingPong {
+            self.ledbat.greeted(rtt);
+            self.state = State::SlowStart;
         }
     }
 

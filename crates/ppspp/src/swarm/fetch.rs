@@ -7,6 +7,7 @@ use super::serve::CHUNK_LEN_UNTOLD;
 use super::{CELLS_MAX, CELLS_UNCOUNTED_MAX, Event, PEER_CELLS_MAX, PeerAddress, Swarm};
 use crate::bin::Bin;
 use crate::binmap::Binmap;
+use crate::ledbat::Mode;
 use crate::merkle::{NodeStore, Verdict};
 use crate::picker::{Choice, Picker};
 use crate::pull::{Pull, REQUEST_TIME_LIVE, REQUEST_TIME_MIN, REQUEST_TIME_PLAYED};
@@ -14,6 +15,10 @@ use crate::wire::{ChannelId, Dialect, Integrity, Message};
 
 /// Part of what may be asked for that is worth asking for, while other requests are under way: one in so many.
 const ASK_DIVISOR: u64 = 8;
+/// What a peer is asked for first by default, before it is known how fast it serves: twice its first window, in chunks of 1 KiB; less of longer ones.
+const FIRST_BYTES: u64 = 64 << 10;
+const FIRST_MIN: u64 = 2;
+const FIRST_MAX: u64 = 20;
 /// Bins in one datagram of requests or announcements: as many of the longest ones, acknowledgements of 64-bit ranges, are 1,200 bytes.
 pub(super) const BINS_MAX: usize = 48;
 /// Chunks of a live stream that are acknowledged together, where more are to come.
@@ -248,6 +253,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             request_time,
             rtt: channel.rtt,
             period: channel.arrivals.period(),
+            first: if self.mode == Mode::Fast { (FIRST_BYTES / chunk_len).clamp(FIRST_MIN, FIRST_MAX) } else { 1 },
             outstanding: channel.asked.len(),
             rate_allowed: allowed.min(room),
             granularity: if allowed == u64::MAX { channel.asked.len() / ASK_DIVISOR } else { 0 },

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::hosts::IDLE_MIN;
-use super::tests::{HASH, address, leecher, opening, params, seeder};
+use super::tests::{HASH, address, leecher, opening, params, seeder, tree};
 use super::*;
 use crate::wire::Message;
 
@@ -130,25 +130,31 @@ fn forged_handshakes_take_nobodys_place() {
     assert_eq!(swarm.peers().collect::<Vec<_>>(), [&address(1)]);
 }
 
-/// In ping-pong any answer lets the next chunk leave: one that never acknowledges is remembered one chunk of.
+/// In ping-pong any answer lets the next chunk leave: one that never acknowledges is remembered one chunk of. By default nothing but an
+/// acknowledgement opens the first window.
 #[test]
 fn who_acknowledges_nothing_costs_no_memory() {
     const MANY: u64 = 600;
-    let now = Instant::now();
-    let mut swarm = seeder(MANY, 1, now);
-    swarm.datagram(now, &address(1), &opening(MANY, 9));
-    let channel = swarm.by_peer[&address(1)];
-    let mut left = 0;
-    // No two follow each other.
-    for chunk in (0..MANY).rev() {
-        say(&mut swarm, channel, &[Message::Request(chunk..chunk + 1)], now + Duration::from_millis(MANY - chunk));
-        left += std::iter::from_fn(|| swarm.transmit()).filter(|transmit| transmit.chunk.is_some()).count() as u64;
-        assert!(swarm.channels[&channel].sent_order.len() <= 2, "{left} chunks left");
+    for (mode, leave, remembered_max) in [(Mode::Paper, MANY, 2), (Mode::Fast, 10, 10)] {
+        let now = Instant::now();
+        let mut swarm = Swarm::new(params(MANY), tree(MANY), Binmap::full(MANY), mode, 1, now);
+        swarm.datagram(now, &address(1), &opening(MANY, 9));
+        let channel = swarm.by_peer[&address(1)];
+        let mut left = 0;
+        // No two follow each other.
+        for chunk in (0..MANY).rev() {
+            let at = now + Duration::from_millis(MANY - chunk);
+            say(&mut swarm, channel, &[Message::Request(chunk..chunk + 1)], at);
+            left += std::iter::from_fn(|| swarm.transmit()).filter(|transmit| transmit.chunk.is_some()).count() as u64;
+            assert!(swarm.channels[&channel].sent_order.len() <= remembered_max, "{left} chunks left");
+        }
+        assert_eq!(left, leave);
+        // The newest can still be acknowledged.
+        let chunks = MANY - left..MANY - left + 1;
+        say(&mut swarm, channel, &[Message::Ack { chunks, delay_us: 1 }], now + Duration::from_millis(MANY + 1));
+        let channel = &swarm.channels[&channel];
+        assert!(channel.knows_peaks && channel.inflight.len() < remembered_max as u64, "{mode:?}");
     }
-    assert_eq!(left, MANY);
-    // The newest can still be acknowledged.
-    say(&mut swarm, channel, &[Message::Ack { chunks: 0..1, delay_us: 1 }], now + Duration::from_millis(MANY + 1));
-    assert!(swarm.channels[&channel].knows_peaks && swarm.channels[&channel].inflight.is_empty());
 }
 
 /// A whole content of four tebibytes.

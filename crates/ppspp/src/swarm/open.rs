@@ -197,6 +197,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         channel.proven = true;
         channel.rtt = now.saturating_duration_since(channel.opened_at);
+        if channel.dialect == Dialect::Rfc7574 {
+            channel.control.greeted(channel.rtt);
+        }
         channel.unsaid = self.have.clone();
         if self.live.as_ref().is_some_and(|live| live.is_source()) {
             channel.unsaid = Binmap::new();

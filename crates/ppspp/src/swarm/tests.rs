@@ -18,7 +18,7 @@ pub(super) fn payload(chunk: u64, chunks: u64) -> Vec<u8> {
     (0..len).map(|at| (chunk * 31 + at as u64 * 7) as u8).collect()
 }
 
-fn tree(chunks: u64) -> Tree<MemoryNodes> {
+pub(super) fn tree(chunks: u64) -> Tree<MemoryNodes> {
     let all: Vec<Vec<u8>> = (0..chunks).map(|chunk| payload(chunk, chunks)).collect();
     let mut leaves = Vec::new();
     HASH.hash_many(&all.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut leaves);
