@@ -401,14 +401,15 @@ impl Worker<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use anabranch_hercules::ChunkSet;
     use anabranch_hercules::wire::receipt::Receipt;
 
     use super::*;
     use crate::hercules::poll;
 
-    struct Nowhere;
+    /// Takes everything and keeps nothing.
+    pub(in crate::hercules) struct Nowhere;
 
     impl Destination for Nowhere {
         fn kept(&self) -> ChunkSet {

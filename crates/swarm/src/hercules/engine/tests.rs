@@ -1,38 +1,13 @@
 use std::net::UdpSocket;
 
 use anabranch_hercules::ChunkSet;
-use anabranch_hercules::wire::receipt::Receipt;
 use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Kind, SECRET_LEN, Sealer};
 use anabranch_transport::Identity;
 use anabranch_transport::control::ControlEndpoint;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
-use crate::hercules::content::{Destination, DestinationError};
-
-struct Nowhere;
-
-impl Destination for Nowhere {
-    fn kept(&self) -> ChunkSet {
-        ChunkSet::new(0)
-    }
-
-    fn write(&self, _: u64, _: &[u8]) -> Result<(), DestinationError> {
-        Ok(())
-    }
-
-    fn read(&self, _: u64, _: &mut [u8]) -> Result<(), DestinationError> {
-        Ok(())
-    }
-
-    fn span_kept(&self, _: u64, _: &[u8; 32]) -> Result<(), DestinationError> {
-        Ok(())
-    }
-
-    fn finish(&self, _: &Receipt) -> Result<(), DestinationError> {
-        Ok(())
-    }
-}
+use crate::hercules::disk::tests::Nowhere;
 
 /// Two senders to one receiver, over networks with different MTUs: who came last has the shorter chunks.
 #[test]
