@@ -67,7 +67,7 @@ fn a_link_leads_across_the_network_and_both_paths_are_used() {
     let film = noise(12_000_003, 1);
     fs::write(dir.path().join("film"), &film).unwrap();
     let network = embedded::start(130, DIAMOND);
-    let (sharer, link) = share(dir.path(), &network, FROM, &["film", "--limit-up", "6M"]);
+    let (sharer, link) = share(dir.path(), &network, FROM, &["film", "--limit-up", "3M"]);
     assert!(link.contains("pe=[1-ff00:0:111,127.130."), "{link}");
     let log = dir.path().join("paths.csv");
     let arguments = [&link, "-o", "out", "--paths", "2", "--explain", "--path-log", log.to_str().unwrap()];
