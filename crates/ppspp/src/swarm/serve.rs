@@ -28,8 +28,8 @@ const REORDERING: u64 = 3;
 const ASSUMED_BEHIND: usize = 2;
 const CLEAN_MIN: u64 = 256;
 const LOSS_RUN: u64 = 8;
-/// In slow start with as many as this part of what is on its way: it ends where a queue is full, and half of all that leave within a round trip
-/// are lost there, many in a row.
+/// In slow start, while the window is what limits, with as many as this part of what is on its way: it ends where a queue is full, and half of all
+/// that leave within a round trip are lost there, many in a row.
 const SLOW_START_PART: u64 = 8;
 /// Layers whose digests go along all the same where so many chunks leave at once: datagrams of one length leave together, which costs less time
 /// than bytes. Where they leave one by one the bytes are what counts.
@@ -239,7 +239,12 @@ struct Around {
 
 impl Around {
     /// `leave_at_once`: whether so many chunks may leave now.
-    fn of<P>(channel: &Channel<P>, chunks: &Range<u64>, is_live: bool, leave_at_once: impl Fn(u64) -> bool) -> Self {
+    fn of<P: PeerAddress>(
+        channel: &Channel<P>,
+        chunks: &Range<u64>,
+        is_live: bool,
+        leave_at_once: impl Fn(u64) -> bool,
+    ) -> Self {
         let around = |map: &Binmap| [map.prev_set(chunks.start), map.next_set(chunks.end)];
         let many = chunks.end - chunks.start;
         let inflight = channel.inflight.len() + many;
@@ -248,7 +253,9 @@ impl Around {
         let is_assumed = channel.dialect == Dialect::Rfc7574 && (!is_live || is_clean(0));
         let behind = match channel.control.state() {
             _ if is_live => ASSUMED_BEHIND,
-            State::SlowStart => (inflight / SLOW_START_PART).max(2 * ASSUMED_BEHIND as u64) as usize,
+            State::SlowStart if channel.fills_window(inflight) => {
+                (inflight / SLOW_START_PART).max(2 * ASSUMED_BEHIND as u64) as usize
+            }
             _ if is_clean(CLEAN_MIN) => ASSUMED_BEHIND,
             _ => 2 * ASSUMED_BEHIND,
         };
@@ -377,7 +384,7 @@ impl<P: PeerAddress> Channel<P> {
 
     /// Chunks arrived.
     pub(super) fn acked(&mut self, now: Instant, chunks: &Range<u64>, delay_us: u64) {
-        let limited = self.inflight.len() as f64 + 1.0 >= self.control.ledbat().window() / 2.0;
+        let limited = self.fills_window(self.inflight.len());
         let soonest = self.control.ledbat().rtt_least();
         let mut last = None;
         let control = &mut self.control;
@@ -426,6 +433,11 @@ impl<P: PeerAddress> Channel<P> {
             (*number, run.start) = (*number + 1, run.start + 1);
         }
         self.lose(now, &lost, false);
+    }
+
+    /// Whether the window is what keeps more from leaving, or soon will be, with so many on their way.
+    fn fills_window(&self, inflight: u64) -> bool {
+        inflight as f64 + 1.0 >= self.control.ledbat().window() / 2.0
     }
 
     /// Chunks that nothing was heard of for the whole timeout. Whether these are all that were on their way.
