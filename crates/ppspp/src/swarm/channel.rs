@@ -98,6 +98,8 @@ pub(super) struct Channel<P> {
     pub latest: VecDeque<u64>,
     pub clean_count: u64,
     pub lost_number: Option<u64>,
+    /// The window is what limits, until so many datagrams with chunks left: two windows after it was last seen to be.
+    pub limited_until: u64,
     /// Chunks that were lost and did not arrive since.
     pub lost: BTreeSet<u64>,
     /// In ping-pong: the peer said something since the last chunk; and chunks before it, the latest, which are not waited for.
@@ -218,6 +220,7 @@ impl<P: PeerAddress> Channel<P> {
             latest: VecDeque::new(),
             clean_count: 0,
             lost_number: None,
+            limited_until: 0,
             serves_live: false,
             lost: BTreeSet::new(),
             replied: false,

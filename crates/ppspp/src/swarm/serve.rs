@@ -253,7 +253,7 @@ impl Around {
         let is_assumed = channel.dialect == Dialect::Rfc7574 && (!is_live || is_clean(0));
         let behind = match channel.control.state() {
             _ if is_live => ASSUMED_BEHIND,
-            State::SlowStart if channel.fills_window(inflight) => {
+            State::SlowStart if channel.sent_count < channel.limited_until => {
                 (inflight / SLOW_START_PART).max(2 * ASSUMED_BEHIND as u64) as usize
             }
             _ if is_clean(CLEAN_MIN) => ASSUMED_BEHIND,
@@ -384,7 +384,11 @@ impl<P: PeerAddress> Channel<P> {
 
     /// Chunks arrived.
     pub(super) fn acked(&mut self, now: Instant, chunks: &Range<u64>, delay_us: u64) {
-        let limited = self.fills_window(self.inflight.len());
+        let window = self.control.ledbat().window();
+        let limited = self.inflight.len() as f64 + 1.0 >= window / 2.0;
+        if limited {
+            self.limited_until = self.sent_count + 2 * window as u64;
+        }
         let soonest = self.control.ledbat().rtt_least();
         let mut last = None;
         let control = &mut self.control;
@@ -433,11 +437,6 @@ impl<P: PeerAddress> Channel<P> {
             (*number, run.start) = (*number + 1, run.start + 1);
         }
         self.lose(now, &lost, false);
-    }
-
-    /// Whether the window is what keeps more from leaving, or soon will be, with so many on their way.
-    fn fills_window(&self, inflight: u64) -> bool {
-        inflight as f64 + 1.0 >= self.control.ledbat().window() / 2.0
     }
 
     /// Chunks that nothing was heard of for the whole timeout. Whether these are all that were on their way.
