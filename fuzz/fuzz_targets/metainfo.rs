@@ -32,6 +32,8 @@ fuzz_target!(|data: &[u8]| {
 fn check(info: &Info) {
     let mut paths = HashSet::new();
     let mut end = 0;
+    let folder =
+        info.files.iter().find(|file| file.kind != FileKind::Pad).and_then(|file| file.path.components().next());
     for file in &info.files {
         assert!(file.offset >= end, "files overlap");
         end = file.offset + file.length;
@@ -40,6 +42,7 @@ fn check(info: &Info) {
         }
         assert!(file.path.components().all(|part| matches!(part, Component::Normal(_))), "{:?}", file.path);
         assert!(file.path.components().next().is_some(), "a file without a name");
+        assert!(file.path.components().next() == folder, "{:?} is outside of the folder", file.path);
         assert!(paths.insert(&file.path), "two files at {:?}", file.path);
         if let FileKind::Symlink { target } = &file.kind {
             check_link(&file.path, target);

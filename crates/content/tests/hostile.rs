@@ -116,6 +116,7 @@ fn link_text(info: &Info, index: usize) -> &str {
 /// What every accepted torrent must hold, however hostile.
 fn assert_safe(info: &Info) {
     let mut seen = std::collections::HashSet::new();
+    let mut folder = None;
     let mut offset = 0;
     for entry in &info.files {
         assert!(entry.path.components().all(|part| matches!(part, Component::Normal(_))), "{:?}", entry.path);
@@ -123,6 +124,8 @@ fn assert_safe(info: &Info) {
         assert!(!text.chars().any(char::is_control) && !text.contains('\\') && text.len() <= PATH_BYTES_MAX + 16);
         assert!(text.split('/').all(|name| (1..=NAME_BYTES_MAX).contains(&name.len())), "{text}");
         if entry.kind != FileKind::Pad {
+            let first = entry.path.components().next();
+            assert_eq!(*folder.get_or_insert(first), first, "{text} is outside of the folder");
             assert!(seen.insert(text.to_lowercase()), "{text} is there twice");
         }
         assert_eq!(entry.offset, offset);
@@ -538,6 +541,17 @@ fn a_link_without_target_is_an_empty_file() {
     assert_eq!((info.files[0].length, &info.files[0].kind), (0, &FileKind::Regular));
 }
 
+/// Pads need no path, and then have one of their own beside the folder: a link there would be in nobody's folder.
+#[test]
+fn a_pad_that_says_to_be_a_link_is_none() {
+    for path in [&[][..], &["l"]] {
+        let both = File { attr: "lp", ..link(path, &["f"]) };
+        let info = v1(&[both, file(&["f"], 1)]).unwrap();
+        assert_safe(&info);
+        assert_eq!((info.files[0].length, &info.files[0].kind), (0, &FileKind::Pad), "{path:?}");
+    }
+}
+
 #[test]
 fn padding_up_to_the_end_of_a_piece_is_not_fetched() {
     // a: 100 bytes, padded to the piece; b: 10, then 20 of padding in the middle of a piece; c; padding to the end.
@@ -676,7 +690,7 @@ type DangerousFile = (Vec<Vec<u8>>, u16, u8, Vec<Vec<u8>>);
 
 fn dangerous_files() -> impl Strategy<Value = Vec<DangerousFile>> {
     let path = || prop::collection::vec(dangerous_name(), 1..4);
-    prop::collection::vec((path(), any::<u16>(), 0u8..6, path()), 1..12)
+    prop::collection::vec((path(), any::<u16>(), 0u8..7, path()), 1..12)
 }
 
 fn build(files: &[DangerousFile]) -> DictBuilder {
@@ -685,11 +699,17 @@ fn build(files: &[DangerousFile]) -> DictBuilder {
     let entries: Vec<File> = files
         .iter()
         .zip(&owned)
-        .map(|((_, length, kind, _), (path, target))| File {
-            path: path.iter().map(|name| name.as_slice()).collect(),
-            length: if *kind == 1 { 0 } else { i64::from(*length) },
-            attr: ["", "l", "p", "x", "h", "xh"][usize::from(*kind)],
-            link: if *kind == 1 { target.iter().map(|name| name.as_slice()).collect() } else { Vec::new() },
+        .map(|((_, length, kind, _), (path, target))| {
+            let attr = ["", "l", "p", "x", "h", "xh", "lp"][usize::from(*kind)];
+            let is_link = attr.contains('l');
+            // Every other pad comes without a path.
+            let path = if attr.contains('p') && length % 2 == 0 { &[][..] } else { path };
+            File {
+                path: path.iter().map(|name| name.as_slice()).collect(),
+                length: if is_link { 0 } else { i64::from(*length) },
+                attr,
+                link: if is_link { target.iter().map(|name| name.as_slice()).collect() } else { Vec::new() },
+            }
         })
         .collect();
     v1_dict(&entries)

@@ -130,9 +130,10 @@ impl Attributes {
     }
 
     pub(super) fn into_draft(self, path: String, length: u64, root: Option<Sha256Digest>) -> Draft {
+        // A pad may have no path, or one outside of the folder: it is never made, whatever else it says to be.
         let kind = match self.link {
+            _ if self.pad => DraftKind::Pad,
             Some(target) => DraftKind::Symlink(target),
-            None if self.pad => DraftKind::Pad,
             None => DraftKind::Regular,
         };
         let Self { executable, hidden, mtime, .. } = self;
