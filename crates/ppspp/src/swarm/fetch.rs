@@ -253,7 +253,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             request_time,
             rtt: channel.rtt,
             period: channel.arrivals.period(),
-            first: if self.mode == Mode::Fast { (FIRST_BYTES / chunk_len).clamp(FIRST_MIN, FIRST_MAX) } else { 1 },
+            first: match (self.mode, channel.dialect) {
+                (Mode::Fast, Dialect::Rfc7574) => (FIRST_BYTES / chunk_len).clamp(FIRST_MIN, FIRST_MAX),
+                _ => 1,
+            },
             outstanding: channel.asked.len(),
             rate_allowed: allowed.min(room),
             granularity: if allowed == u64::MAX { channel.asked.len() / ASK_DIVISOR } else { 0 },
