@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_asnet::link::LinkShape;
 use anabranch_lab::netns::Namespace;
-use anabranch_lab::wire::Wire;
+use anabranch_lab::wire::{Carriers, Wire};
 use anabranch_testbed::peers::{anabranch, checkout};
 use anabranch_testbed::process::Process;
 use anabranch_testbed::{Error, net};
@@ -40,7 +40,8 @@ fn a_wire_carries_what_crosses_and_changes_on_the_way() {
     }
     let ends = [Namespace::new().unwrap(), Namespace::new().unwrap()];
     let shape = LinkShape { rate_bps: Some(1_000_000), queue_bytes: 10_000, mtu: 1500, ..LinkShape::default() };
-    let wire = Wire::new([&ends[0], &ends[1]], "wire0", [shape; 2], 7).unwrap();
+    let carriers = Carriers::default();
+    let wire = Wire::new(&carriers, [&ends[0], &ends[1]], "wire0", [shape; 2], 7).unwrap();
     for (end, address) in ends.iter().zip(["10.9.0.1/24", "10.9.0.2/24"]) {
         end.ip_batch(&format!("addr add {address} dev wire0\nlink set wire0 up\n")).unwrap();
     }

@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use crate::netns::{Namespace, NetnsError};
 use crate::routes::Routes;
-use crate::wire::{Wire, WireUse};
+use crate::wire::{Carriers, Wire, WireUse};
 
 pub(crate) use addresses::{ASES_MAX, LINKS_MAX};
 pub(crate) use bgp::daemon;
@@ -102,6 +102,7 @@ pub struct Setup<'a> {
 pub struct Bed {
     programs: Vec<Program>,
     wires: Vec<Wire>,
+    carriers: Carriers,
     hosts: Vec<Host>,
     ases: Vec<Namespace>,
     links: Vec<String>,
@@ -144,6 +145,7 @@ impl Bed {
         let mut bed = Self {
             programs: Vec::new(),
             wires: Vec::new(),
+            carriers: Carriers::default(),
             hosts: Vec::new(),
             ases: Vec::new(),
             links,
@@ -179,7 +181,7 @@ impl Bed {
         let (device, ends) = (device(number), self.ends[number]);
         let shapes = shapes.map(on_the_wire);
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(number as u64);
-        let wire = Wire::new(ends.map(|at| &self.ases[at]), &device, shapes, seed)?;
+        let wire = Wire::new(&self.carriers, ends.map(|at| &self.ases[at]), &device, shapes, seed)?;
         for (end, at) in ends.into_iter().enumerate() {
             let (address, mtu) = (addresses::link(number, end), shapes[end].mtu);
             self.ases[at].ip_batch(&format!(
@@ -318,7 +320,7 @@ impl Bed {
 
     /// Ends what routes, and says what processor time that took, and the wires: seconds.
     pub fn end(mut self) -> (f64, f64) {
-        let wires = self.wires.iter().map(|wire| wire.cpu().as_secs_f64()).sum();
+        let wires = self.carriers.cpu().as_secs_f64();
         self.programs.iter_mut().for_each(Program::interrupt);
         (self.programs.iter_mut().map(|program| program.end().cpu).sum(), wires)
     }
@@ -329,6 +331,7 @@ impl Drop for Bed {
         // In this order: who speaks, the wires, the namespaces.
         self.programs.clear();
         self.wires.clear();
+        drop(std::mem::take(&mut self.carriers));
         let hosts = self.hosts.drain(..).map(|host| host.namespace);
         Namespace::remove(hosts.chain(self.ases.drain(..)).collect());
     }
