@@ -7,7 +7,7 @@
 //! traffic by TCP ([`crate::bed`]) is connections of their own, which the wire knows by their port, so that it can count them apart.
 //!
 //! [`Carriers`] are the threads. To be woken costs more than to carry a packet, so wires share them, and where delays leave
-//! room they look at their wires a thousand times a second and not at every packet ([`pace`]): whoever is behind a wire is
+//! room they look at their wires some thousand times a second and not at every packet ([`pace`]): whoever is behind a wire is
 //! woken for several packets, too.
 //!
 //! [`Shaper`]: anabranch_asnet::link::Shaper
