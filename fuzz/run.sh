@@ -48,5 +48,5 @@ for target in "$@"; do
         echo "fuzz $target: a finding; again with: fuzz/$built/$host/release/$target fuzz/artifacts/$target/FILE" >&2
         exit 1
     fi
-    grep -E 'number_of_executed_units|new_units_added|peak_rss_mb' "artifacts/$target/log" >&2
+    grep -aE 'number_of_executed_units|new_units_added|peak_rss_mb' "artifacts/$target/log" >&2
 done
