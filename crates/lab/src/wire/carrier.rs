@@ -240,7 +240,6 @@ struct Strand {
     readable: [bool; 2],
     /// Whether something moved that was not counted for others yet.
     has_moved: bool,
-    has_failed: bool,
     shared: Arc<Shared>,
 }
 
@@ -260,7 +259,6 @@ impl Strand {
             down: false,
             readable: [true; 2],
             has_moved: false,
-            has_failed: false,
             shared,
         }
     }
@@ -270,7 +268,7 @@ impl Strand {
         self.lines.iter().map(|line| tick(&line.shape())).min().unwrap_or_default()
     }
 
-    /// Takes orders; whether to go on.
+    /// Takes orders; whether to go on: neither for who wants no more of it, nor after a failure.
     fn obey(&mut self, now: Instant) -> bool {
         let mut state = self.shared.state();
         self.down = state.down;
@@ -284,16 +282,12 @@ impl Strand {
                 self.cross[way] = Cross { rate_bps, next: (rate_bps > 0).then_some(now) };
             }
         }
-        !state.stop
+        !state.stop && state.failure.is_none()
     }
 
     /// Moves what there is to move; whether there may be more. A wire that fails carries no more.
     fn turn(&mut self, pace: &Pace, buffer: &mut [u8]) -> bool {
-        if self.has_failed {
-            return false;
-        }
         self.carry(pace, buffer).unwrap_or_else(|error| {
-            self.has_failed = true;
             self.shared.state().failure = Some(error.to_string());
             false
         })
@@ -311,9 +305,6 @@ impl Strand {
 
     /// When it has to be looked at.
     fn deadline(&self) -> Option<Instant> {
-        if self.has_failed {
-            return None;
-        }
         let due = self.lines.iter().filter_map(Shaper::deadline);
         due.chain(self.cross.iter().filter_map(|cross| cross.next)).min()
     }
