@@ -154,13 +154,11 @@ fn the_papers_graph_carries_what_was_counted_and_scion_has_all_that_bgp_has() {
     let cells = plan.cells();
     let bounds = Bounds::of_all(&plan, &cells);
     let of = |name: &str| bounds[cells.iter().position(|cell| plan.name(cell) == name).unwrap()];
-    // As fast as the paper has them.
-    let scale = f64::from(plan.scale);
-    is_about(of("5as/bgp").fluid_mbit.map(|mbit| mbit * scale), 95.0);
-    is_about(of("5as/bgp-multipath").fluid_mbit.map(|mbit| mbit * scale), 105.0);
+    is_about(of("5as/bgp").fluid_mbit, 95.0);
+    is_about(of("5as/bgp-multipath").fluid_mbit, 105.0);
     // Out of the seed's AS lead two links of 10 Mbit/s, of which BGP takes one; 16 peers elsewhere.
-    is_about(of("5as/bgp").goodput_mbit.map(|mbit| mbit * scale), 16.0 * 10.0);
-    is_about(of("5as/scion").goodput_mbit.map(|mbit| mbit * scale), 16.0 * 20.0);
+    is_about(of("5as/bgp").goodput_mbit, 16.0 * 10.0);
+    is_about(of("5as/scion").goodput_mbit, 16.0 * 20.0);
     for (cell, of) in cells.iter().zip(&bounds) {
         let name = plan.name(cell);
         assert!(of.fluid_mbit.unwrap() <= of.goodput_mbit.unwrap(), "{name}: {of:?}");
