@@ -135,6 +135,11 @@ impl Ledbat {
         self.current = CurrentDelay::default();
     }
 
+    /// Which rules it follows.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
     /// How long the first words took there and back, before anything that is acknowledged left.
     pub fn greeted(&mut self, rtt: Duration) {
         self.rtt.sample(rtt);

@@ -56,7 +56,6 @@ pub enum Due {
 /// The sending end of one channel.
 #[derive(Clone, Debug)]
 pub struct SendControl {
-    mode: Mode,
     state: State,
     ledbat: Ledbat,
     /// When the requests ran out, if nothing else is the matter.
@@ -73,7 +72,6 @@ impl SendControl {
     /// A channel that is being opened.
     pub fn new(mode: Mode, now: Instant) -> Self {
         Self {
-            mode,
             state: State::PingPong,
             ledbat: Ledbat::new(mode),
             resumable_since: None,
@@ -119,7 +117,7 @@ impl SendControl {
 
     /// The peer's address is proven by its answer, which took so long: no packet has to wait for another one.
     pub fn greeted(&mut self, rtt: Duration) {
-        if self.mode == Mode::Fast && self.state == State::PingPong {
+        if self.ledbat.mode() == Mode::Fast && self.state == State::PingPong {
             self.ledbat.greeted(rtt);
             self.state = State::SlowStart;
         }

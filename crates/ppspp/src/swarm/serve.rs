@@ -239,12 +239,7 @@ struct Around {
 
 impl Around {
     /// `leave_at_once`: whether so many chunks may leave now.
-    fn of<P: PeerAddress>(
-        channel: &Channel<P>,
-        chunks: &Range<u64>,
-        is_live: bool,
-        leave_at_once: impl Fn(u64) -> bool,
-    ) -> Self {
+    fn of<P>(channel: &Channel<P>, chunks: &Range<u64>, is_live: bool, leave_at_once: impl Fn(u64) -> bool) -> Self {
         let around = |map: &Binmap| [map.prev_set(chunks.start), map.next_set(chunks.end)];
         let many = chunks.end - chunks.start;
         let inflight = channel.inflight.len() + many;
