@@ -50,9 +50,9 @@ pub(crate) struct LabRunFlags {
     pub out: PathBuf,
     #[command(flatten)]
     pub cells: LabCellFlags,
-    /// Runs at once: for plans that leave the machine idle; others disturb each other
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub jobs: u32,
+    /// Runs at once: for plans that leave the machine idle; others disturb each other [default: as many as the plan says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub jobs: Option<u32>,
     /// Print one JSON event a line
     #[arg(long)]
     pub json: bool,

@@ -51,9 +51,9 @@ fn load(path: &Path, quick: bool) -> Result<Plan, Failure> {
     Ok(if quick { plan.quick() } else { plan })
 }
 
-fn options(out: &Path, cells: &LabCellFlags, jobs: u32) -> Result<Options, Failure> {
+fn options(out: &Path, cells: &LabCellFlags, jobs: Option<u32>) -> Result<Options, Failure> {
     let LabCellFlags { only, repeat, resume, quick: _ } = cells;
-    let (out, only, jobs) = (out.to_owned(), only.clone(), jobs as usize);
+    let (out, only) = (out.to_owned(), only.clone());
     Ok(Options { program: this_program()?, out, only, repeat: *repeat, resume: *resume, jobs })
 }
 
@@ -107,7 +107,7 @@ fn this_program() -> Result<PathBuf, Failure> {
 
 fn submit(flags: &LabSubmitFlags, chatter: Chatter) -> Result<Code, Failure> {
     let plan = load(&flags.plan, flags.cells.quick)?;
-    let options = options(&flags.out, &flags.cells, 1)?;
+    let options = options(&flags.out, &flags.cells, None)?;
     let how = Submit { options, sbatch: flags.sbatch.clone(), at_once: flags.jobs };
     let submitted = trial::submit(&plan, &how).map_err(|error| failure(&error))?;
     let ([tasks, done], folder) = (submitted.tasks, submitted.folder.display());
@@ -361,14 +361,14 @@ fn check(flags: &LabCheckFlags) -> Result<Code, Failure> {
     for path in &flags.plans {
         let plan = load(path, flags.quick)?;
         let cells = plan.cells();
-        let time = trial::estimate(&plan, &cells, plan.repetitions);
+        let time = trial::estimate(&plan, &cells, plan.repetitions) / plan.jobs;
         if plan.sim.is_none() {
             all.push(time);
         }
         let time = units::duration(time);
         output::line(format_args!("{}: {}", plan.id, plan.title))?;
         output::line(format_args!(
-            "{} and {}, {} in pieces of {}; {} of {}, {} each: about {time}",
+            "{} and {}, {} in pieces of {}; {} of {}, {} each{}: about {time}",
             units::count(plan.topology.ases().len(), "AS").replace("ASs", "ASes"),
             units::count(plan.topology.links().len(), "link"),
             units::bytes(plan.content_bytes),
@@ -376,6 +376,7 @@ fn check(flags: &LabCheckFlags) -> Result<Code, Failure> {
             units::count(cells.len() * plan.repetitions as usize, "run"),
             units::count(cells.len(), "cell"),
             units::count(plan.repetitions as usize, "time"),
+            if plan.jobs > 1 { format!(", {} at once", plan.jobs) } else { String::new() },
         ))?;
         if let Some(why) = &plan.sim {
             output::line(format_args!("  not for real packets: {why}"))?;

@@ -17,6 +17,8 @@ pub(super) const GENERATED_ASES_MAX: usize = crate::bed::ASES_MAX;
 pub(super) const GENERATED_LINKS_MAX: usize = crate::bed::LINKS_MAX;
 /// What rates of links are divided by: links of 10 Mbit/s then have 100 kbit/s, the least that is measured.
 pub(super) const SCALE_MAX: u32 = 100;
+/// Runs at once.
+pub(super) const JOBS_MAX: u32 = 64;
 /// Repetitions of a cell.
 pub(super) const REPETITIONS_MAX: u32 = 1000;
 /// Bytes of the content.

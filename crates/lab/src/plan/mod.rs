@@ -32,6 +32,7 @@ pub use event::{Change, Event, LinkChange, When};
 pub use figure::Figure;
 pub use generate::Recipe;
 pub(crate) use read::rate_bytes;
+pub use scale::Scale;
 pub use variant::{Directions, Properties, Variant};
 
 use limits::FILE_BYTES_MAX;
@@ -51,10 +52,10 @@ pub struct Plan {
     pub title: String,
     /// What it redraws.
     pub source: Option<String>,
-    /// The network, as it is run: its rates divided by the scale.
+    /// The network; [`Self::under`] has it as a cell is run.
     pub topology: Topology,
-    /// What the rates of all links are divided by, and the bytes that their queues hold.
-    pub scale: u32,
+    /// What the rates of its links are divided by, and the bytes that their queues hold.
+    pub scale: Scale,
     /// Bytes of the file that is fetched.
     pub content_bytes: u64,
     /// Bytes of its pieces.
@@ -77,6 +78,8 @@ pub struct Plan {
     pub events: Vec<Event>,
     /// How often each cell is run.
     pub repetitions: u32,
+    /// How many runs are made at once, where nobody says otherwise.
+    pub jobs: u32,
     /// What join times and losses follow from.
     pub seed: u64,
     /// How long a run may take.
@@ -171,6 +174,8 @@ pub struct Quick {
     pub repetitions: Option<u32>,
     /// Bytes of the file that is fetched.
     pub content_bytes: Option<u64>,
+    /// What the rates of links are divided by.
+    pub scale: Option<Scale>,
     /// What of the axes is left, by the names of their values; all of those that are not here.
     pub kept: Vec<(Axis, Vec<String>)>,
 }
@@ -352,6 +357,7 @@ impl Plan {
         let bytes = self.quick.content_bytes.unwrap_or(self.content_bytes);
         let part = bytes as f64 / self.content_bytes as f64;
         self.content_bytes = bytes;
+        self.scale = self.quick.scale.take().unwrap_or(self.scale);
         let shorten = |time: &mut Duration| *time = time.mul_f64(part.min(1.0));
         self.placements.iter_mut().flat_map(|each| &mut each.peers).for_each(|peer| shorten(&mut peer.join));
         for event in &mut self.events {

@@ -11,7 +11,7 @@ use anabranch_paths::select::Selector;
 use super::figure::{figure, keeps_references};
 use super::limits::*;
 use super::variant::variant;
-use super::{Axis, Candidate, Cell, Claim, Client, NetworkSource, Peer, Placement, Plan, Quick, Role, Speech};
+use super::{Axis, Candidate, Cell, Claim, Client, NetworkSource, Peer, Placement, Plan, Quick, Role, Scale, Speech};
 use super::{event, generate, scale};
 use crate::bed::Routing;
 
@@ -41,9 +41,6 @@ pub(super) fn read(
     let title = prose(told(fields.need("title", "title = \"what it is about\""))?, "title")?;
     let source = fields.get("source").map(|node| prose(node, "source")).transpose()?;
     let (topology, topology_text) = network(&mut fields, open)?;
-    let divisor = fields.get("scale");
-    let scale = divisor.map(|node| count(node, "scale", SCALE_MAX)).transpose()?.unwrap_or(1);
-    let topology = scale::divided(topology, scale).map_err(|problem| (divisor.map_or(1, |node| node.line), problem))?;
     let (content_bytes, piece_bytes) =
         content(told(fields.need("content", "[content] and size = \"100 MB\" under it"))?)?;
     let candidates = entries(&mut fields, "candidate", VALUES_MAX, candidate)?;
@@ -65,7 +62,8 @@ pub(super) fn read(
     let repetitions = number(fields.get("repetitions"), "repetitions", REPETITIONS_MAX)?.unwrap_or(1);
     let seed = number(fields.get("seed"), "seed", u32::MAX)?.unwrap_or(1);
     let limit = fields.get("limit").map(|node| time(node, "limit")).transpose()?.unwrap_or(LIMIT_DEFAULT);
-    let short = fields.get("quick");
+    let jobs = number(fields.get("jobs"), "jobs", JOBS_MAX)?.unwrap_or(1);
+    let (slowed, short) = (fields.get("scale"), fields.get("quick"));
     let mut plan = Plan {
         file: path.to_path_buf(),
         text: text.to_owned(),
@@ -74,7 +72,7 @@ pub(super) fn read(
         title,
         source,
         topology,
-        scale,
+        scale: Scale::default(),
         content_bytes,
         piece_bytes,
         candidates,
@@ -86,6 +84,7 @@ pub(super) fn read(
         full_bytes: content_bytes,
         is_quick: false,
         repetitions,
+        jobs,
         seed: u64::from(seed),
         limit,
         quick: Quick::default(),
@@ -93,9 +92,8 @@ pub(super) fn read(
         claims: Vec::new(),
         claims_left_out: 0,
     };
-    if let Some(node) = divisor {
-        scale::check(&plan).map_err(|problem| (node.line, problem))?;
-        scale::slow_down(&mut plan);
+    if let Some(node) = slowed {
+        plan.scale = scale::read(node, &plan)?;
     }
     distinct(&plan)?;
     if let Some(node) = short {
@@ -318,6 +316,7 @@ fn quick(node: &Node, plan: &Plan) -> Located<Quick> {
     let mut fields = told(Fields::new(node, "the quick form"))?;
     let repetitions = fields.get("repetitions").map(|node| count(node, "repetitions", REPETITIONS_MAX)).transpose()?;
     let content_bytes = fields.get("size").map(|node| size(node, "size")).transpose()?;
+    let scale = fields.get("scale").map(|node| scale::read(node, plan)).transpose()?;
     let mut kept = Vec::new();
     for (key, axis) in [
         ("candidates", Axis::Candidate),
@@ -335,7 +334,7 @@ fn quick(node: &Node, plan: &Plan) -> Located<Quick> {
         kept.push((axis, names));
     }
     told(fields.finish())?;
-    Ok(Quick { repetitions, content_bytes, kept })
+    Ok(Quick { repetitions, content_bytes, scale, kept })
 }
 
 fn claim(node: &Node, plan: &Plan) -> Located<Claim> {

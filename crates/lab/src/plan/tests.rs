@@ -96,7 +96,9 @@ fn a_scale_slows_links_and_who_comes_and_nothing_else() {
     let plain = without(&PLAN.replace("limit_up = \"500K\"\n", ""), "[[event]]", "[[figure]]");
     let scaled =
         |text: &str, scale: &str| read(&text.replace("repetitions = 3", &format!("repetitions = 3\nscale = {scale}")));
-    let (usual, slow) = (read(&plain).unwrap(), scaled(&plain, "4").unwrap());
+    // As its only cells have it.
+    let run = |plan: &Plan| plan.under(&plan.cells()[0]);
+    let (usual, slow) = (run(&read(&plain).unwrap()), run(&scaled(&plain, "4").unwrap()));
     let (before, after) = (usual.topology.links()[0].shapes[0], slow.topology.links()[0].shapes[0]);
     assert_eq!((before.rate_bps, after.rate_bps), (Some(10_000_000), Some(2_500_000)));
     assert_eq!((after.queue_bytes, after.delay, after.mtu), (before.queue_bytes / 4, before.delay, before.mtu));
@@ -105,16 +107,46 @@ fn a_scale_slows_links_and_who_comes_and_nothing_else() {
     assert_eq!(slow.topology.links()[1].ends, usual.topology.links()[1].ends);
     let join = |plan: &Plan| plan.placements[0].peers[1].join;
     assert_eq!((join(&usual), join(&slow)), (Duration::from_secs(5), Duration::from_secs(20)));
-    assert_eq!(scaled(&plain, "1").unwrap().topology.links()[0].shapes, usual.topology.links()[0].shapes);
+    assert_eq!(run(&scaled(&plain, "1").unwrap()).topology.links()[0].shapes, usual.topology.links()[0].shapes);
     for (text, scale, part) in [
         (plain.as_str(), "0", "whole number from 1"),
         (&plain, "101", "at most 100"),
         (PLAN, "4", "of the topology alone"),
         (&plain.replace("role = \"seed\"", "role = \"seed\"\nlimit_up = \"500K\""), "4", "of the topology alone"),
+        (&plain, "{ crowd = 4 }", "use one of swarm"),
+        (&plain, "{ swarm = 0 }", "whole number from 1"),
     ] {
         let error = scaled(text, scale).unwrap_err().to_string();
         assert!(error.contains("two.toml:5:") && error.contains(part), "{error}");
     }
+}
+
+#[test]
+fn placements_and_the_quick_form_have_scales_of_their_own() {
+    let start = PLAN.find("[[event]]").unwrap();
+    let end = PLAN.find("[[figure]]").unwrap();
+    let crowd = "[[peers]]\nplacement = \"crowd\"\nin = [\"1-3\"]\njoin = \"1 s\"\n[[peers]]\nplacement = \"crowd\"\nrole = \"seed\"\nin = [\"1-2\"]\n";
+    let text = format!("{}{crowd}", &PLAN[..start].replace("limit_up = \"500K\"\n", ""));
+    let text = text
+        .replace("repetitions = 3", "repetitions = 3\njobs = 2\nscale = { crowd = 4 }")
+        .replace("[quick]", "[quick]\nscale = { crowd = 8, swarm = 2 }");
+    assert!(end > start);
+    let plan = read(&text).unwrap();
+    let told = |plan: &Plan| -> Vec<(String, Option<u64>, Duration)> {
+        let of = |cell: &Cell| {
+            let under = plan.under(cell);
+            let placement = &under.placements[cell.placement];
+            (placement.name.clone(), under.topology.links()[0].shapes[0].rate_bps, placement.peers[1].join)
+        };
+        plan.cells().iter().filter(|cell| cell.candidate == 0 && cell.connections == Some(3)).map(of).collect()
+    };
+    let ms = Duration::from_millis;
+    let row = |name: &str, rate, join| (name.to_owned(), Some(rate), join);
+    assert_eq!(told(&plan), [row("swarm", 10_000_000, ms(5000)), row("crowd", 2_500_000, ms(4000))]);
+    assert_eq!((plan.jobs, plan.scale.to_string().as_str()), (2, "4 in crowd"));
+    // A tenth of the content.
+    let quick = plan.quick();
+    assert_eq!(told(&quick), [row("swarm", 5_000_000, ms(1000)), row("crowd", 1_250_000, ms(800))]);
 }
 
 #[test]

@@ -94,10 +94,11 @@ impl Variant {
 }
 
 impl Plan {
-    /// The plan as a cell has it: with its variant in place.
+    /// The plan as a cell has it: with its variant in place, and its network as slow as it is to be.
     #[must_use]
     pub fn under(&self, cell: &Cell) -> Self {
         let mut plan = self.clone();
+        super::scale::slow_down(&mut plan, cell);
         let Some(variant) = cell.variant.and_then(|variant| self.variants.get(variant)) else { return plan };
         if !variant.links.is_empty() {
             let shapes: Vec<[LinkShape; 2]> = self

@@ -53,7 +53,7 @@ fn section(text: &mut String, results: &Results) {
         plan.content_bytes,
         repetitions(&sheet),
         plan.seed,
-        if plan.scale > 1 { format!(", rates divided by {}", plan.scale) } else { String::new() },
+        if plan.scale.slows() { format!(", rates divided by {}", plan.scale) } else { String::new() },
         machine["processors"],
         cell(machine["processor"].as_str().unwrap_or("unknown")),
         machine["kernel"].as_str().unwrap_or("unknown"),

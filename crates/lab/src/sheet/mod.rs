@@ -236,8 +236,8 @@ impl<'a> Sheet<'a> {
             ),
             ("Links measured before", LinksMeasured::of(lock).to_string()),
         ];
-        if plan.scale > 1 {
-            let scale = plan.scale;
+        if plan.scale.slows() {
+            let scale = &plan.scale;
             facts.push((
                 "Scale",
                 format!("rates of all links divided by {scale}, so that links and not processors are the limit"),

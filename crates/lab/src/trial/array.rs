@@ -183,7 +183,7 @@ pub fn task(
         only: vec![cell.clone()],
         repeat: locked.repeat,
         resume: true,
-        jobs: 1,
+        jobs: None,
     };
     // What was begun on another machine, or by another program, is begun anew here.
     let begun = place(folder, &locked.plan.id, task);

@@ -293,7 +293,7 @@ mod tests {
     fn options(only: &[&str], repeat: Option<u32>) -> Options {
         let only = only.iter().map(|each| (*each).to_owned()).collect();
         let [program, out] = ["/nonexistent", "/nowhere"].map(PathBuf::from);
-        Options { program, out, only, repeat, resume: true, jobs: 1 }
+        Options { program, out, only, repeat, resume: true, jobs: None }
     }
 
     #[test]

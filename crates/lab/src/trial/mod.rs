@@ -68,8 +68,8 @@ pub struct Options {
     pub repeat: Option<u32>,
     /// Whether to go on with results that are there.
     pub resume: bool,
-    /// Runs that go on at once.
-    pub jobs: usize,
+    /// Runs that go on at once, instead of as many as the plan says.
+    pub jobs: Option<u32>,
 }
 
 /// Why there are no results.
@@ -286,9 +286,10 @@ fn write_whole(path: &Path, text: &str) -> Result<(), TrialError> {
 /// How long the runs of a plan take, about, before any was made.
 pub fn estimate(plan: &Plan, cells: &[Cell], repetitions: u32) -> Duration {
     let one = |cell: &Cell| {
-        let bound = longest_seconds(plan, cell).unwrap_or(0.0).max(by_limits(&plan.under(cell), cell));
-        let joins =
-            plan.placements[cell.placement].peers.iter().map(|peer| peer.join.as_secs_f64()).fold(0.0, f64::max);
+        let under = plan.under(cell);
+        let bound = longest_seconds(plan, cell).unwrap_or(0.0).max(by_limits(&under, cell));
+        let peers = &under.placements[cell.placement].peers;
+        let joins = peers.iter().map(|peer| peer.join.as_secs_f64()).fold(0.0, f64::max);
         AROUND_SECONDS + joins + BOUND_FACTOR * bound
     };
     let seconds = cells.iter().map(one).sum::<f64>() * f64::from(repetitions);

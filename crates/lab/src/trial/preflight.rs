@@ -82,7 +82,7 @@ mod tests {
             only: Vec::new(),
             repeat: None,
             resume: false,
-            jobs: 1,
+            jobs: None,
         };
         let plans = [plan("first", ""), plan("second", "")];
         preflight(&plans, &options).unwrap();

@@ -109,10 +109,11 @@ fn run_all(
     let contents = Contents::make(plan, open, place, options, cancel)?;
     let ground =
         Runs { folder, plan, lease, options, open, place, contents: &contents, next: AtomicUsize::new(0), cancel };
-    let mut pace = Pace::new(plan, open, options.jobs);
+    let jobs = options.jobs.unwrap_or(plan.jobs) as usize;
+    let mut pace = Pace::new(plan, open, jobs);
     let (tell, told) = channel();
     thread::scope(|scope| {
-        for slot in 0..options.jobs.clamp(1, open.len()) {
+        for slot in 0..jobs.clamp(1, open.len()) {
             let (ground, tell) = (&ground, tell.clone());
             scope.spawn(move || ground.work(slot, &tell));
         }
