@@ -7,6 +7,11 @@ use std::sync::Arc;
 
 use crate::{Endpoint, Overlap, PathId, ScionPath};
 
+/// Leading bits that the addresses of one network share: what a household or an office has of IPv4, and of IPv6 (RFC 4291 §2.5.4).
+const NETWORK_BITS_V4: u32 = 24;
+/// See [`NETWORK_BITS_V4`].
+const NETWORK_BITS_V6: u32 = 64;
+
 /// One way to reach a host.
 ///
 /// Paths are equal that take the same way between the same hosts: a refreshed path equals its predecessor.
@@ -49,6 +54,21 @@ impl Path {
     /// What is known of the way through SCION; `None` over plain IP.
     pub fn as_scion(&self) -> Option<&Arc<ScionPath>> {
         self.scion.as_ref()
+    }
+
+    /// Whether it stays on our own network, as far as its ends tell: within our AS, or, over plain IP, between addresses of which only the
+    /// last part differs: 24 bits of IPv4 are the same, 64 of IPv6.
+    pub fn is_near(&self) -> bool {
+        match (&self.scion, self.local, self.remote) {
+            (Some(path), ..) => path.interfaces.is_empty(),
+            (None, IpAddr::V4(local), IpAddr::V4(remote)) => {
+                (local.to_bits() ^ remote.to_bits()) >> (u32::BITS - NETWORK_BITS_V4) == 0
+            }
+            (None, IpAddr::V6(local), IpAddr::V6(remote)) => {
+                (local.to_bits() ^ remote.to_bits()) >> (u128::BITS - NETWORK_BITS_V6) == 0
+            }
+            (None, ..) => false,
+        }
     }
 
     /// What this path and `other` have in common. Of plain IP only the ends are known.
@@ -123,6 +143,21 @@ mod tests {
         assert_ne!(first.id(), path("10.0.0.2", "10.0.0.1").id());
         // A changed value here would orphan every scoreboard and log that names paths.
         assert_eq!(first.id().to_string(), "1dec194377b5");
+    }
+
+    #[test]
+    fn who_shares_our_network_is_near() {
+        let is_near = |local: &str, remote: &str| Path::ip(address(local), address(remote)).is_near();
+        assert!(is_near("192.168.1.5", "192.168.1.77") && is_near("::ffff:10.0.0.1", "10.0.0.2"));
+        assert!(!is_near("192.168.1.5", "192.168.2.5") && !is_near("10.0.0.1", "203.0.113.1"));
+        assert!(is_near("2001:db8:0:7::1", "2001:db8:0:7:ff::2") && !is_near("2001:db8:0:7::1", "2001:db8:0:8::1"));
+        assert!(!is_near("10.0.0.1", "2001:db8::1") && is_near("::1", "::1"));
+        let scion =
+            |path: &str| Path::scion(address("10.0.0.1"), address("10.0.0.2"), Arc::new(testing::path(path))).is_near();
+        // The same private addresses may be in use in every AS.
+        assert!(!scion("1-ff00:0:110 1>2 1-ff00:0:111"));
+        let within = ScionPath::inside("1-ff00:0:110".parse().unwrap(), 1472, std::time::SystemTime::UNIX_EPOCH);
+        assert!(Path::scion(address("10.0.0.1"), address("10.9.0.2"), Arc::new(within)).is_near());
     }
 
     #[test]

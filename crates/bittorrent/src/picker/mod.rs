@@ -18,6 +18,8 @@
 //! 6. A piece another connection is at.
 //! 7. Endgame: every wanted block is requested. Blocks outstanding at peers that are not much faster are asked of this one too.
 //!
+//! From afar, 3 to 6 are for pieces that fall to us among our neighbours, until all of these were asked for ([`Picker::divide`]).
+//!
 //! Of several paths to one peer ([`PathPace`]), each leaves to the others what they bring before a block could come over it. So
 //! where order matters, blocks are taken by order alone, whoever is at their piece, each path at the place that is needed when
 //! its block comes; and at the end a slow path is asked for nothing that it would be waited for. No block is asked for over
@@ -38,6 +40,7 @@
 //! ```
 
 mod loss;
+mod neighbours;
 mod open;
 mod pieces;
 mod select;
@@ -51,6 +54,8 @@ use anabranch_content::bitfield::Bitfield;
 use anabranch_content::geometry::Geometry;
 
 use crate::ConnId;
+use neighbours::Division;
+pub use neighbours::NEIGHBOURS_MAX;
 use open::{Block, Delivery, OpenPiece};
 use pieces::{Pieces, State};
 pub use select::{
@@ -157,6 +162,8 @@ pub struct Pace {
     pub rate_bytes: u64,
     /// Where it is one of several paths to its peer.
     pub path: Option<PathPace>,
+    /// It leads to a neighbour: see [`Picker::divide`].
+    pub is_near: bool,
 }
 
 /// How a path stands beside its peer's other paths.
@@ -191,6 +198,7 @@ struct Conn {
     /// The piece it takes blocks of.
     current: Option<u32>,
     parole: bool,
+    is_near: bool,
     /// When all it was asked for is expected, where it is one of several paths to its peer.
     due: Option<Instant>,
 }
@@ -215,6 +223,7 @@ pub struct Picker {
     free: u64,
     /// Where the sequential order begins; what is before it comes last.
     front: u32,
+    division: Division,
 }
 
 impl Picker {
@@ -238,6 +247,7 @@ impl Picker {
             requested: 0,
             free: 0,
             front: 0,
+            division: Division::default(),
         }
     }
 
@@ -505,7 +515,7 @@ impl Picker {
     }
 
     fn conn_mut(&mut self, conn: ConnId) -> &mut Conn {
-        let blank = Conn { rate_bytes: 0, current: None, parole: false, due: None };
+        let blank = Conn { rate_bytes: 0, current: None, parole: false, is_near: false, due: None };
         self.conns.entry(conn).or_insert(blank)
     }
 

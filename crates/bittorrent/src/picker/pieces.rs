@@ -210,6 +210,11 @@ impl Pieces {
         }
     }
 
+    /// Whether all idle pieces have one priority.
+    pub(super) fn are_wanted_alike(&self) -> bool {
+        self.levels.iter().filter(|level| level.count > 0).count() <= 1
+    }
+
     /// Idle pieces, best first: by priority, then rarity, then chance.
     pub(super) fn by_rarity(&self) -> impl Iterator<Item = u32> + '_ {
         let levels = self.levels.iter().rev().filter(|level| level.count > 0);

@@ -83,6 +83,7 @@ impl Picker {
     ) {
         let end = out.len() + blocks.min(PICK_BLOCKS_MAX);
         self.note_rate(conn, pace.rate_bytes, now);
+        self.conn_mut(conn).is_near = pace.is_near;
         let begin = out.len();
         if let Some(only) = only {
             self.pick_among(conn, has, only, end, out);
@@ -281,7 +282,9 @@ impl Picker {
         has: &Bitfield,
         rank: impl Fn(Option<ConnId>, u64) -> Option<u64>,
     ) -> Option<u32> {
-        let ranked = self.partials.iter().copied().filter(|piece| has.get(*piece)).filter_map(|piece| {
+        let of_ours = self.leaves_to_neighbours(conn);
+        let may_ask = |piece: &u32| has.get(*piece) && (!of_ours || self.division.is_ours(*piece));
+        let ranked = self.partials.iter().copied().filter(may_ask).filter_map(|piece| {
             let open = &self.open[self.pieces.open_at(piece)?];
             let in_order = self.config.order == PieceOrder::Sequential;
             let plain = if in_order { self.place_in_order(piece) } else { u64::from(open.free) };
@@ -315,12 +318,13 @@ impl Picker {
 
     /// Pieces that this connection failed on or is suspected of, once nothing else is left.
     fn last_resort(&mut self, conn: ConnId, has: &Bitfield) -> Option<u32> {
+        let of_ours = self.leaves_to_neighbours(conn);
+        let may_ask = |piece: &u32| has.get(*piece) && (!of_ours || self.division.is_ours(*piece));
         let begun = self.partials.iter().copied().find(|piece| {
             let at = self.pieces.open_at(*piece);
-            has.get(*piece) && at.is_some_and(|at| self.may_join(&self.open[at], conn, false))
+            may_ask(piece) && at.is_some_and(|at| self.may_join(&self.open[at], conn, false))
         });
-        let suspected =
-            || self.suspects.keys().copied().find(|piece| has.get(*piece) && self.pieces.idle().get(*piece));
+        let suspected = || self.suspects.keys().copied().find(|piece| may_ask(piece) && self.pieces.idle().get(*piece));
         begun.or_else(|| suspected().filter(|_| self.may_open()))
     }
 
@@ -356,15 +360,18 @@ impl Picker {
             let window = ahead.chain(behind).filter(|piece| !self.is_suspect(conn, *piece));
             return self.inclined(conn, window, |_, _| true);
         }
+        let of_ours = self.leaves_to_neighbours(conn);
         if self.pieces.have_count() == 0 {
             for _ in 0..RANDOM_TRIES {
-                match self.pieces.random() {
-                    Some(piece) if has.get(piece) && !self.is_suspect(conn, piece) => return Some(piece),
-                    _ => {}
+                let Some(piece) = self.pieces.random() else { continue };
+                let may_ask = has.get(piece) && (!of_ours || self.division.is_ours(piece));
+                if may_ask && !self.is_suspect(conn, piece) {
+                    return Some(piece);
                 }
             }
         }
-        let usable = |piece: &u32| has.get(*piece) && !self.is_suspect(conn, *piece);
+        let may_ask = |piece: &u32| has.get(*piece) && (!of_ours || self.division.is_ours(*piece));
+        let usable = |piece: &u32| may_ask(piece) && !self.is_suspect(conn, *piece);
         let fuzzy = self.config.strategy == RequestStrategy::FuzzyPrioritized;
         let shelves = self.pieces.by_rarity().take(SHELF_SCAN_MAX).filter(usable);
         let found =
@@ -373,11 +380,12 @@ impl Picker {
             return found;
         }
         let from = self.pieces.random_below(self.pieces.count());
+        let usable = |piece: &u32| {
+            has.get(*piece) && (!of_ours || self.division.is_ours(*piece)) && !self.is_suspect(conn, *piece)
+        };
         let ring =
             common(self.pieces.idle(), has, from).chain(common(self.pieces.idle(), has, 0).take_while(|p| *p < from));
-        ring.filter(|piece| !self.is_suspect(conn, *piece))
-            .take(BIT_SCAN_MAX)
-            .min_by_key(|piece| self.pieces.key(*piece))
+        ring.filter(usable).take(BIT_SCAN_MAX).min_by_key(|piece| self.pieces.key(*piece))
     }
 
     /// Of `pieces`, best first, the one `conn` begins: the first, or by its inclination one of the best that are

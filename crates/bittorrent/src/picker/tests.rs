@@ -22,7 +22,7 @@ fn picker(pieces: u32, blocks: u32, config: PickerConfig) -> Picker {
 
 fn pick(picker: &mut Picker, conn: ConnId, has: &Bitfield, blocks: usize, rate: u64) -> Vec<BlockRef> {
     let mut out = Vec::new();
-    picker.pick(conn, has, None, blocks, Pace { rate_bytes: rate, path: None }, Instant::now(), &mut out);
+    picker.pick(conn, has, None, blocks, Pace { rate_bytes: rate, ..Pace::default() }, Instant::now(), &mut out);
     out
 }
 
@@ -96,7 +96,15 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
                 let arrives_at = now + Duration::from_millis(rng.u64(..500));
                 let path = (!conn.0.is_multiple_of(3))
                     .then(|| PathPace { lead_bytes: rng.u64(..40 * u64::from(BLOCK_LEN)) * rng.u64(..2), arrives_at });
-                picker.pick(conn, has, None, rng.usize(1..12), Pace { rate_bytes: *rate, path }, now, &mut out);
+                picker.pick(
+                    conn,
+                    has,
+                    None,
+                    rng.usize(1..12),
+                    Pace { rate_bytes: *rate, path, is_near: false },
+                    now,
+                    &mut out,
+                );
                 for (at, block) in out.iter().enumerate() {
                     assert!(has.get(block.piece), "peer lacks {block:?}");
                     assert!(!got.contains(block), "{block:?} is there already");
@@ -520,7 +528,15 @@ fn pick_over(
 ) -> Vec<BlockRef> {
     let path = PathPace { lead_bytes: u64::from(lead * BLOCK_LEN), arrives_at };
     let mut out = Vec::new();
-    picker.pick(conn, has, None, blocks, Pace { rate_bytes: MB, path: Some(path) }, arrives_at, &mut out);
+    picker.pick(
+        conn,
+        has,
+        None,
+        blocks,
+        Pace { rate_bytes: MB, path: Some(path), ..Pace::default() },
+        arrives_at,
+        &mut out,
+    );
     out
 }
 
@@ -646,4 +662,72 @@ fn the_sequential_order_begins_at_the_front_and_comes_round() {
             assert_eq!(pieces, [5, 6, 7, 0, 1, 2, 3, 4], "{strategy:?} {pace:?}");
         }
     }
+}
+
+proptest! {
+    #[test]
+    fn each_piece_falls_to_one_of_the_neighbours(
+        ids in prop::collection::btree_set(any::<u64>(), 1..12), pieces in 1..400u32, leaves in any::<prop::sample::Index>(),
+    ) {
+        let ids: Vec<u64> = ids.into_iter().collect();
+        let parts = |ids: &[u64]| -> Vec<Vec<u32>> {
+            let part = |own: &u64| {
+                let mut picker = picker(pieces, 1, PickerConfig::default());
+                picker.divide(*own, ids.iter().copied().filter(|id| id != own).collect());
+                (0..pieces).filter(|piece| picker.division.is_ours(*piece)).collect()
+            };
+            ids.iter().map(part).collect()
+        };
+        let all = parts(&ids);
+        let mut once: Vec<u32> = all.concat();
+        once.sort_unstable();
+        prop_assert_eq!(once, (0..pieces).collect::<Vec<u32>>());
+        // Who goes leaves its part to the others, and nothing else moves.
+        let gone = leaves.index(ids.len());
+        let left: Vec<u64> = ids.iter().copied().filter(|id| *id != ids[gone]).collect();
+        let before = all.iter().enumerate().filter(|(at, _)| *at != gone).map(|(_, part)| part);
+        for (before, after) in before.zip(parts(&left)) {
+            prop_assert!(before.iter().all(|piece| after.contains(piece)));
+            prop_assert!(after.iter().all(|piece| before.contains(piece) || all[gone].contains(piece)));
+        }
+    }
+}
+
+#[test]
+fn what_falls_to_neighbours_is_fetched_from_afar_last() {
+    let (near, far, now) = (A, B, Instant::now());
+    let has = Bitfield::full(64);
+    for order in [PieceOrder::RarestFirst, PieceOrder::Sequential] {
+        let mut picker = picker(64, 1, PickerConfig { order, seed: 3, ..PickerConfig::default() });
+        picker.peer_joined(&has);
+        picker.divide(1, vec![2, 3, 4]);
+        let ours: Vec<u32> = (0..64).filter(|piece| picker.division.is_ours(*piece)).collect();
+        assert!((4..32).contains(&ours.len()), "{ours:?}");
+        let mut ask = |conn: ConnId, count: usize| -> Vec<u32> {
+            let (mut out, pace) = (Vec::new(), Pace { rate_bytes: MB, is_near: conn == near, path: None });
+            picker.pick(conn, &has, None, count, pace, now, &mut out);
+            out.iter().map(|block| block.piece).collect()
+        };
+        if order == PieceOrder::Sequential {
+            assert_eq!(ask(far, 8), (0..8).collect::<Vec<u32>>(), "where order matters, nobody waits");
+            continue;
+        }
+        let mut first: Vec<u32> = Vec::new();
+        while first.len() < ours.len() {
+            first.extend(ask(far, 1));
+        }
+        first.sort_unstable();
+        assert_eq!(first, ours);
+        let from_neighbour = ask(near, 10);
+        assert_eq!(from_neighbour.len(), 10);
+        let rest: BTreeSet<u32> = from_neighbour.into_iter().chain(ask(far, 64)).collect();
+        assert_eq!(rest, (0..64).filter(|piece| !ours.contains(piece)).collect(), "and then all of it");
+    }
+    // Where some are wanted more than others, these come first, whoever they fall to.
+    let mut picker = picker(64, 1, PickerConfig::default());
+    picker.peer_joined(&has);
+    picker.divide(1, vec![2, 3, 4]);
+    let theirs = (0..64).find(|piece| !picker.division.is_ours(*piece)).unwrap();
+    picker.set_priority(theirs, Priority::new(7).unwrap());
+    assert_eq!(pick(&mut picker, far, &has, 1, MB)[0].piece, theirs);
 }

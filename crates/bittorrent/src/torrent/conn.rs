@@ -53,6 +53,8 @@ pub struct Link {
     pub local: Option<IpAddr>,
     /// It is a connection over uTP (BEP 29): the address is one that others may call the peer at over uTP.
     pub over_utp: bool,
+    /// It stays within our own network, where there is room: other links are shared with whoever else is there.
+    pub is_near: bool,
 }
 
 /// One connection. It belongs to one path.
@@ -65,6 +67,7 @@ pub(super) struct Conn {
     /// The key that its transport proved, and the address here.
     pub key: Option<[u8; 32]>,
     pub local: Option<IpAddr>,
+    pub is_near: bool,
     /// What its peer calls itself here: a claim, until it is proven.
     pub claimed: Option<PeerIdentity>,
     /// What its peer has to sign for that; `None` once an answer came, be it right or wrong.
@@ -188,6 +191,7 @@ impl Conn {
             path_state: PathState::Active,
             key: link.key,
             local: link.local,
+            is_near: link.is_near,
             claimed: None,
             challenge: None,
             proved: false,

@@ -74,6 +74,7 @@ mod fault;
 mod hashes;
 mod ledger;
 mod meeting;
+mod neighbours;
 mod paths;
 mod peers;
 mod pieces;
@@ -115,6 +116,7 @@ use config::{CHATTER_PIECES, OUT_BYTES_MAX};
 use conn::{Conn, RATE_WINDOW};
 use content::Content;
 use meeting::Meetings;
+use neighbours::Neighbours;
 use peers::Peer;
 use wishes::Wishes;
 
@@ -168,6 +170,7 @@ pub struct Torrent {
     bans: VecDeque<Ban>,
     next_conn: u32,
     next_peer: u32,
+    neighbours: Neighbours,
     choker: Choker,
     next_tick: Instant,
     /// When every connection was last looked at, out of turn, for whether it can be asked for something.
@@ -209,6 +212,7 @@ impl Torrent {
             bans: VecDeque::new(),
             next_conn: 0,
             next_peer: 0,
+            neighbours: Neighbours::default(),
             choker,
             next_tick: now,
             filled_all_at: None,
@@ -251,7 +255,7 @@ impl Torrent {
         now: Instant,
     ) -> Result<ConnId, Refused> {
         self.connected_over(
-            Link { address, outgoing, path: None, key: None, local: None, over_utp: false },
+            Link { address, outgoing, path: None, key: None, local: None, over_utp: false, is_near: false },
             theirs,
             now,
         )
@@ -424,6 +428,7 @@ impl Torrent {
             return;
         }
         self.next_tick = now + TICK;
+        self.divide_among_neighbours(now);
         let mut ids = self.conn_ids();
         self.rng.shuffle(&mut ids);
         for id in ids {

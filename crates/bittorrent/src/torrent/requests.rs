@@ -103,7 +103,7 @@ impl Torrent {
             return;
         }
         let rate_bytes = conn.down.bytes_per_sec(now);
-        let pace = Pace { rate_bytes, path };
+        let pace = Pace { rate_bytes, path, is_near: conn.is_near };
         let Some(bits) = conn.bits() else { return };
         let only = conn.choking_us.then_some(conn.allowed_fast.as_slice());
         let mut picked = std::mem::take(&mut self.picked);

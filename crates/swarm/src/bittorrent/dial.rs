@@ -479,7 +479,8 @@ async fn run(torrent: &TorrentHandle, handshaken: Handshaken) -> Ended {
     let host = Host::of(&address);
     let key = stream.node_id().map(|key| *key.as_bytes());
     let over_utp = stream.transport() == "utp";
-    let link = Link { address, outgoing, path: Some(path.id()), key, local: Some(path.local()), over_utp };
+    let (local, is_near) = (Some(path.local()), path.is_near());
+    let link = Link { address, outgoing, path: Some(path.id()), key, local, over_utp, is_near };
     let resources = torrent.borrow().resources();
     let joined = {
         let mut state = torrent.borrow_mut();

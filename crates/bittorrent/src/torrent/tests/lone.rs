@@ -100,7 +100,8 @@ impl Lone {
         let hello = Handshake { reserved: Reserved::OURS, info_hash: [0; 20], peer_id: [peer; 20] };
         let address = format!("{host}:6881").parse().unwrap();
         let local = Some(OURS.parse().unwrap());
-        let link = Link { address, outgoing: true, path: Some(path_id(path)), key, local, over_utp: false };
+        let link =
+            Link { address, outgoing: true, path: Some(path_id(path)), key, local, over_utp: false, is_near: false };
         self.torrent.connected_over(link, &hello, self.now)
     }
 

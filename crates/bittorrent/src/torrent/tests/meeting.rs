@@ -24,7 +24,15 @@ fn address(text: &str) -> SocketAddr {
 /// A peer that called us from `address`, over uTP or TCP, and says that it listens at port 7000.
 fn caller(lone: &mut Lone, text: &str, over_utp: bool, peer: u8) -> ConnId {
     let hello = Handshake { reserved: Reserved::OURS, info_hash: [0; 20], peer_id: [peer; 20] };
-    let link = Link { address: text.parse().unwrap(), outgoing: false, path: None, key: None, local: None, over_utp };
+    let link = Link {
+        address: text.parse().unwrap(),
+        outgoing: false,
+        path: None,
+        key: None,
+        local: None,
+        over_utp,
+        is_near: false,
+    };
     let id = lone.torrent.connected_over(link, &hello, lone.now).unwrap();
     lone.receive_handshake(id, |hello| hello.listen_port = Some(7000));
     id

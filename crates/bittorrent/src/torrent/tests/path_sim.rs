@@ -135,6 +135,7 @@ impl PathSim {
             key: None,
             local: None,
             over_utp: false,
+            is_near: false,
         };
         let up = self.uploader.connected_over(link("10.0.0.2:2000", false), &hello(2), self.now).unwrap();
         let down = self.downloader.connected_over(link("10.0.0.1:1000", true), &hello(1), self.now).unwrap();

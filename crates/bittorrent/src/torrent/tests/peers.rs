@@ -322,7 +322,15 @@ fn a_peer_that_lost_its_connection_unnoticed_may_open_it_anew() {
     let hello = Handshake { reserved: Reserved::OURS, info_hash: [0; 20], peer_id: [1; 20] };
     let link = |port: u16| {
         let address = Endpoint::Ip(([192, 0, 2, 1], port).into());
-        Link { address, outgoing: false, path: Some(path_id(1)), key: None, local: None, over_utp: false }
+        Link {
+            address,
+            outgoing: false,
+            path: Some(path_id(1)),
+            key: None,
+            local: None,
+            over_utp: false,
+            is_near: false,
+        }
     };
     let first = lone.torrent.connected_over(link(1000), &hello, lone.now).unwrap();
     lone.now += REPLACED_AFTER;

@@ -213,15 +213,27 @@ impl Sim {
     }
 
     pub(super) fn connect_with(&mut self, from: usize, to: usize, latency: Duration, reserved: Reserved) {
-        self.connect_over(from, to, latency, reserved, None);
+        self.connect_over(from, to, latency, reserved, (None, false));
     }
 
     /// Joins two nodes over a path of this number. Every path has addresses of its own at both ends.
     pub(super) fn connect_path(&mut self, from: usize, to: usize, latency: Duration, path: u16) {
-        self.connect_over(from, to, latency, Reserved::OURS.with_v2(), Some(path));
+        self.connect_over(from, to, latency, Reserved::OURS.with_v2(), (Some(path), false));
     }
 
-    fn connect_over(&mut self, from: usize, to: usize, latency: Duration, reserved: Reserved, path: Option<u16>) {
+    /// Joins two nodes of one network.
+    pub(super) fn connect_near(&mut self, from: usize, to: usize, latency: Duration) {
+        self.connect_over(from, to, latency, Reserved::OURS.with_v2(), (None, true));
+    }
+
+    fn connect_over(
+        &mut self,
+        from: usize,
+        to: usize,
+        latency: Duration,
+        reserved: Reserved,
+        (path, is_near): (Option<u16>, bool),
+    ) {
         let network = path.unwrap_or(0);
         let address = |node: usize, port: u16| -> Endpoint { format!("10.{network}.{node}.1:{port}").parse().unwrap() };
         let info_hash = self.content.info.hashes.wire_hashes().next().unwrap();
@@ -232,8 +244,15 @@ impl Sim {
             let port = if at == 0 { self.nodes[other].config.listen_port.unwrap() } else { 50_000 };
             let local = Some(address(own, 0).ip());
             let path = path.map(path_id);
-            let link =
-                Link { address: address(other, port), outgoing: at == 0, path, key: None, local, over_utp: false };
+            let link = Link {
+                address: address(other, port),
+                outgoing: at == 0,
+                path,
+                key: None,
+                local,
+                over_utp: false,
+                is_near,
+            };
             ids[at] = self.nodes[own].torrent.connected_over(link, &theirs, self.now).unwrap();
         }
         let first = self.sides.len();

@@ -187,3 +187,52 @@ fn a_paused_torrent_asks_for_nothing_until_it_goes_on() {
     sim.nodes[leecher].torrent.set_paused(false, now);
     sim.run_to_completion(Duration::from_secs(20));
 }
+
+/// Four networks of four leechers each, and a seed: how many copies came into a network in the mean, and after which time all was there.
+/// `sees_neighbours`: whether they know who is beside them; `sloth` fetches nothing, and says nothing of it.
+fn four_networks(seed: u64, sees_neighbours: bool, sloth: Option<usize>) -> (f64, Duration) {
+    let content = Content::v1(64 * 1024, 12_000_000);
+    let mut sim = Sim::new(&content, seed);
+    sim.seed(MB);
+    (0..16).for_each(|_| {
+        sim.leecher(2 * MB);
+    });
+    let network = |node: usize| node.div_ceil(4);
+    for from in 1..sim.nodes.len() {
+        for to in 0..from {
+            match network(from) == network(to) && sees_neighbours {
+                true => sim.connect_near(from, to, MS / 2),
+                false if network(from) == network(to) => sim.connect(from, to, MS / 2),
+                false => sim.connect(from, to, MS * 20),
+            }
+        }
+    }
+    if let Some(sloth) = sloth {
+        sim.nodes[sloth].manner = Manner::Mute;
+        sim.nodes[sloth].torrent.set_paused(true, sim.now);
+    }
+    sim.run_to_completion(Duration::from_secs(600));
+    let from_afar = sim.requests.iter().filter(|(by, of, _)| network(*by) != network(*of));
+    let bytes: u64 = from_afar.map(|(.., range)| u64::from(range.len)).sum();
+    (bytes as f64 / (4.0 * content.data.len() as f64), sim.elapsed())
+}
+
+#[test]
+fn neighbours_fetch_from_afar_what_they_have_not_already() {
+    for seed in [1, 2, 3] {
+        let (by_chance, divided) = (four_networks(seed, false, None), four_networks(seed, true, None));
+        println!("seed {seed}: copies into a network and time {by_chance:?} by chance, {divided:?} divided");
+        assert!(divided.0 <= 1.6, "seed {seed}: {divided:?}");
+        assert!(divided.0 <= 0.75 * by_chance.0, "seed {seed}: {divided:?}, by chance {by_chance:?}");
+        assert!(divided.1 <= by_chance.1.mul_f64(1.1), "seed {seed}: {divided:?}, by chance {by_chance:?}");
+    }
+}
+
+#[test]
+fn a_neighbour_that_brings_nothing_is_not_waited_for() {
+    for seed in [1, 2, 3] {
+        let (all, without) = (four_networks(seed, true, None), four_networks(seed, true, Some(3)));
+        println!("seed {seed}: {all:?} with all, {without:?} with one that fetches nothing");
+        assert!(without.1 <= all.1 + Duration::from_secs(20), "seed {seed}: {without:?}, with all {all:?}");
+    }
+}

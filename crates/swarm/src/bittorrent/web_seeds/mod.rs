@@ -156,8 +156,15 @@ async fn serve(
     let host = Host::of(&first.remote.into());
     let theirs = Handshake { reserved: Reserved::OURS, info_hash: [0; 20], peer_id: peer_id(url) };
     // It is told to nobody, and called by nobody, as one who called us and listens nowhere is.
-    let link =
-        Link { address: first.remote.into(), outgoing: false, path: None, key: None, local: None, over_utp: false };
+    let link = Link {
+        address: first.remote.into(),
+        outgoing: false,
+        path: None,
+        key: None,
+        local: None,
+        over_utp: false,
+        is_near: false,
+    };
     let (id, handle) = {
         let mut state = torrent.borrow_mut();
         if !matches!(need(&state), Need::Now) {

@@ -1,0 +1,72 @@
+//! Pieces divided among neighbours: peers so near that what one of them has, the others have soon.
+//!
+//! Left to chance, all of them fetch the same rare pieces from afar at the same time, over links that they share. So each piece falls to
+//! one of them, by rendezvous hashing (Thaler and Ravishankar, 1998) of what they are called: every one of them finds the same without a
+//! word, and when one comes or goes nothing but its own part moves. From afar a peer is asked for what falls to us, until all of that was
+//! asked for, and for the rest after that. So whoever divides otherwise, brings nothing, or lies, changes an order and nothing else.
+
+use anabranch_content::bitfield::Bitfield;
+
+use super::pieces::common;
+use super::{Picker, PieceOrder, RequestStrategy};
+use crate::ConnId;
+
+/// Neighbours that pieces are divided among at most. Whoever divides among fewer than there are takes a part that is too large.
+pub const NEIGHBOURS_MAX: usize = 64;
+
+/// What falls to us, and among whom it was divided.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Division {
+    neighbours: Vec<u64>,
+    /// `None` without neighbours: all of it.
+    part: Option<Bitfield>,
+}
+
+impl Division {
+    pub(super) fn is_ours(&self, piece: u32) -> bool {
+        self.part.as_ref().is_none_or(|part| part.get(piece))
+    }
+}
+
+impl Picker {
+    /// Divides the pieces among us and `neighbours`, which are called by numbers that all of them know. Costs nothing where they are
+    /// the same as before.
+    pub fn divide(&mut self, own: u64, mut neighbours: Vec<u64>) {
+        neighbours.sort_unstable();
+        neighbours.dedup();
+        neighbours.truncate(NEIGHBOURS_MAX);
+        if self.division.neighbours == neighbours {
+            return;
+        }
+        let is_ours = |piece: &u32| neighbours.iter().all(|other| weight(*other, *piece) < weight(own, *piece));
+        let divided = || {
+            let mut part = Bitfield::new(self.pieces.count());
+            (0..part.len()).filter(is_ours).for_each(|piece| {
+                part.set(piece);
+            });
+            part
+        };
+        let part = (!neighbours.is_empty()).then(divided);
+        self.division = Division { neighbours, part };
+    }
+
+    /// Whether `conn` is not yet asked for pieces but [ours](Division::is_ours), since neighbours fetch the others. Where order matters, or
+    /// some pieces are wanted more than others, nothing is left to them: what they want is their own matter.
+    pub(super) fn leaves_to_neighbours(&self, conn: ConnId) -> bool {
+        let Some(part) = &self.division.part else { return false };
+        self.config.order == PieceOrder::RarestFirst
+            && self.config.strategy != RequestStrategy::StrictlyPrioritized
+            && self.conns.get(&conn).is_some_and(|conn| !conn.is_near)
+            && self.pieces.are_wanted_alike()
+            && (common(part, self.pieces.idle(), 0).next().is_some()
+                || self.partials.iter().any(|piece| part.get(*piece)))
+    }
+}
+
+/// How much a piece is drawn to a peer (SplitMix64's finalizer).
+fn weight(peer: u64, piece: u32) -> u64 {
+    let mut hash = peer ^ u64::from(piece).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
