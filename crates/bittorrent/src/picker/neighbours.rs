@@ -8,6 +8,7 @@
 use anabranch_content::bitfield::Bitfield;
 
 use super::pieces::common;
+use super::select::mixed;
 use super::{Picker, PieceOrder, RequestStrategy};
 use crate::ConnId;
 
@@ -63,10 +64,7 @@ impl Picker {
     }
 }
 
-/// How much a piece is drawn to a peer (SplitMix64's finalizer).
+/// How much a piece is drawn to a peer.
 fn weight(peer: u64, piece: u32) -> u64 {
-    let mut hash = peer ^ u64::from(piece).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
+    mixed(peer, u64::from(piece) + 1)
 }

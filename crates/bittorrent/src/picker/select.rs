@@ -136,7 +136,7 @@ impl Picker {
             self.take_blocks(conn, piece, first, end, out);
         }
         if out.len() < end
-            && let Some(piece) = self.last_resort(conn, has)
+            && let Some(piece) = self.last_resort(conn, has, false)
             && skip == 0
         {
             self.enter(conn, piece);
@@ -246,7 +246,7 @@ impl Picker {
     /// A piece with a free block for `conn`; it may have to be opened.
     fn next_piece(&mut self, conn: ConnId, has: &Bitfield) -> Option<u32> {
         if self.config.strategy == RequestStrategy::StrictlyPrioritized {
-            return self.next_strictly(conn, has).or_else(|| self.last_resort(conn, has));
+            return self.next_strictly(conn, has).or_else(|| self.last_resort(conn, has, false));
         }
         let known = self.conns.get(&conn)?;
         if let Some(piece) = known.current.filter(|piece| self.partials.contains(piece) && has.get(*piece)) {
@@ -255,23 +255,25 @@ impl Picker {
                 return Some(piece);
             }
         }
-        let left = self.best_partial(conn, has, |owner, rank| owner.is_none().then_some(rank));
+        let of_ours = self.leaves_to_neighbours(conn);
+        let left = self.best_partial(conn, has, of_ours, |owner, rank| owner.is_none().then_some(rank));
         let shared = || {
             let slow = self.is_slow(conn);
             let with = |owner: Option<ConnId>| slow && owner.is_some_and(|owner| self.is_slow(owner));
-            if slow { self.best_partial(conn, has, |owner, rank| with(owner).then_some(rank)) } else { None }
+            if slow { self.best_partial(conn, has, of_ours, |owner, rank| with(owner).then_some(rank)) } else { None }
         };
         if let Some(piece) = left.or_else(shared) {
             return Some(piece);
         }
         if self.may_open()
-            && let Some(piece) = self.next_new(conn, has)
+            && let Some(piece) = self.next_new(conn, has, of_ours)
         {
             return Some(piece);
         }
         // The slowest owner needs help most.
-        let helped = self.best_partial(conn, has, |owner, _| Some(owner.map_or(0, |owner| self.rate_of(owner))));
-        helped.or_else(|| self.last_resort(conn, has))
+        let helped =
+            self.best_partial(conn, has, of_ours, |owner, _| Some(owner.map_or(0, |owner| self.rate_of(owner))));
+        helped.or_else(|| self.last_resort(conn, has, of_ours))
     }
 
     /// The piece of least `rank` among those with free blocks that `conn` may join. `rank` gets the owner, unless that
@@ -280,10 +282,10 @@ impl Picker {
         &self,
         conn: ConnId,
         has: &Bitfield,
+        of_ours: bool,
         rank: impl Fn(Option<ConnId>, u64) -> Option<u64>,
     ) -> Option<u32> {
-        let of_ours = self.leaves_to_neighbours(conn);
-        let may_ask = |piece: &u32| has.get(*piece) && (!of_ours || self.division.is_ours(*piece));
+        let may_ask = |piece: &u32| self.may_ask(has, of_ours, *piece);
         let ranked = self.partials.iter().copied().filter(may_ask).filter_map(|piece| {
             let open = &self.open[self.pieces.open_at(piece)?];
             let in_order = self.config.order == PieceOrder::Sequential;
@@ -301,7 +303,7 @@ impl Picker {
             has.get(*piece) && at.is_some_and(|at| self.may_join(&self.open[at], conn, true))
         });
         let begun = joinable.min_by_key(|piece| self.strict_key(*piece));
-        let new = if self.may_open() { self.next_new(conn, has) } else { None };
+        let new = if self.may_open() { self.next_new(conn, has, false) } else { None };
         match (begun, new) {
             (Some(begun), Some(new)) if self.strict_key(new) < self.strict_key(begun) => Some(new),
             (begun, new) => begun.or(new),
@@ -317,9 +319,8 @@ impl Picker {
     }
 
     /// Pieces that this connection failed on or is suspected of, once nothing else is left.
-    fn last_resort(&mut self, conn: ConnId, has: &Bitfield) -> Option<u32> {
-        let of_ours = self.leaves_to_neighbours(conn);
-        let may_ask = |piece: &u32| has.get(*piece) && (!of_ours || self.division.is_ours(*piece));
+    fn last_resort(&mut self, conn: ConnId, has: &Bitfield, of_ours: bool) -> Option<u32> {
+        let may_ask = |piece: &u32| self.may_ask(has, of_ours, *piece);
         let begun = self.partials.iter().copied().find(|piece| {
             let at = self.pieces.open_at(*piece);
             may_ask(piece) && at.is_some_and(|at| self.may_join(&self.open[at], conn, false))
@@ -348,8 +349,16 @@ impl Picker {
         !self.suspects.is_empty() && self.suspects.get(&piece).is_some_and(|suspects| suspects.contains(&conn))
     }
 
-    /// A piece nobody began.
-    fn next_new(&mut self, conn: ConnId, has: &Bitfield) -> Option<u32> {
+    fn may_ask(&self, has: &Bitfield, of_ours: bool, piece: u32) -> bool {
+        has.get(piece) && (!of_ours || self.division.is_ours(piece))
+    }
+
+    fn may_begin(&self, conn: ConnId, has: &Bitfield, of_ours: bool, piece: u32) -> bool {
+        self.may_ask(has, of_ours, piece) && !self.is_suspect(conn, piece)
+    }
+
+    /// A piece nobody began; `of_ours`: that falls to us among our neighbours.
+    fn next_new(&mut self, conn: ConnId, has: &Bitfield, of_ours: bool) -> Option<u32> {
         if self.pieces.idle().count() == 0 {
             return None;
         }
@@ -360,18 +369,15 @@ impl Picker {
             let window = ahead.chain(behind).filter(|piece| !self.is_suspect(conn, *piece));
             return self.inclined(conn, window, |_, _| true);
         }
-        let of_ours = self.leaves_to_neighbours(conn);
         if self.pieces.have_count() == 0 {
             for _ in 0..RANDOM_TRIES {
-                let Some(piece) = self.pieces.random() else { continue };
-                let may_ask = has.get(piece) && (!of_ours || self.division.is_ours(piece));
-                if may_ask && !self.is_suspect(conn, piece) {
-                    return Some(piece);
+                match self.pieces.random() {
+                    Some(piece) if self.may_begin(conn, has, of_ours, piece) => return Some(piece),
+                    _ => {}
                 }
             }
         }
-        let may_ask = |piece: &u32| has.get(*piece) && (!of_ours || self.division.is_ours(*piece));
-        let usable = |piece: &u32| may_ask(piece) && !self.is_suspect(conn, *piece);
+        let usable = |piece: &u32| self.may_begin(conn, has, of_ours, *piece);
         let fuzzy = self.config.strategy == RequestStrategy::FuzzyPrioritized;
         let shelves = self.pieces.by_rarity().take(SHELF_SCAN_MAX).filter(usable);
         let found =
@@ -380,9 +386,7 @@ impl Picker {
             return found;
         }
         let from = self.pieces.random_below(self.pieces.count());
-        let usable = |piece: &u32| {
-            has.get(*piece) && (!of_ours || self.division.is_ours(*piece)) && !self.is_suspect(conn, *piece)
-        };
+        let usable = |piece: &u32| self.may_begin(conn, has, of_ours, *piece);
         let ring =
             common(self.pieces.idle(), has, from).chain(common(self.pieces.idle(), has, 0).take_while(|p| *p < from));
         ring.filter(usable).take(BIT_SCAN_MAX).min_by_key(|piece| self.pieces.key(*piece))
@@ -560,9 +564,14 @@ fn time_of(bytes: u64, rate_bytes: u64) -> Duration {
     Duration::from_secs_f64(secs.min(DUE_MAX.as_secs_f64()))
 }
 
-/// A connection's own fixed random order of the pieces (SplitMix64's finalizer).
+/// A connection's own fixed random order of the pieces.
 fn inclination(seed: u64, conn: ConnId, piece: u32) -> u64 {
-    let mut hash = seed ^ (u64::from(conn.0) << 32 | u64::from(piece)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed(seed, u64::from(conn.0) << 32 | u64::from(piece))
+}
+
+/// What chance makes of a number (SplitMix64).
+pub(super) fn mixed(seed: u64, number: u64) -> u64 {
+    let mut hash = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ (hash >> 31)

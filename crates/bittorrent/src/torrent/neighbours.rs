@@ -1,10 +1,10 @@
 //! Peers on our own network who fetch what we fetch: each brings its part from afar, and the others get it here.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::Torrent;
 use super::conn::Conn;
+use super::{ConnId, Torrent};
 use crate::PeerKey;
 
 /// What neighbours bring is looked at so often.
@@ -27,10 +27,8 @@ pub(super) struct Neighbours {
 
 impl Neighbours {
     /// Leaves out who brought too little since the last look. Where nothing comes from afar, something else is to be tried.
-    fn look(&mut self, far_bytes: u64, bytes_of: BTreeMap<PeerKey, u64>, now: Instant) {
-        let since = *self.looked_at.get_or_insert(now);
-        let is_first = since == now;
-        if !is_first && now.saturating_duration_since(since) < LOOKED_AT_EVERY {
+    fn look(&mut self, far_bytes: u64, bytes_of: &BTreeMap<PeerKey, u64>, now: Instant) {
+        if self.looked_at.is_some_and(|at| now.saturating_duration_since(at) < LOOKED_AT_EVERY) {
             return;
         }
         let from_afar = far_bytes.saturating_sub(self.far_bytes);
@@ -38,7 +36,7 @@ impl Neighbours {
             *looks -= 1;
             *looks > 0
         });
-        for (peer, bytes) in &bytes_of {
+        for (peer, bytes) in bytes_of {
             // Who has come since is seen next time.
             let Some(before) = self.bytes_of.get(peer) else { continue };
             let brought = bytes.saturating_sub(*before);
@@ -46,9 +44,9 @@ impl Neighbours {
                 self.left_out.insert(*peer, LEFT_OUT_LOOKS);
             }
         }
-        let left_out: HashSet<PeerKey> = self.left_out.keys().copied().collect();
-        let bytes_of = bytes_of.into_iter().filter(|(peer, _)| !left_out.contains(peer)).collect();
-        *self = Self { looked_at: Some(now), far_bytes, bytes_of, left_out: std::mem::take(&mut self.left_out) };
+        self.bytes_of.clone_from(bytes_of);
+        self.bytes_of.retain(|peer, _| !self.left_out.contains_key(peer));
+        (self.looked_at, self.far_bytes) = (Some(now), far_bytes);
     }
 }
 
@@ -63,19 +61,17 @@ impl Torrent {
             let serves_us = !conn.choking_us || !conn.interested;
             conn.is_near && conn.is_usable() && serves_us && !conn.upload_only && !conn.is_seed()
         };
-        let of_peer = |conns_of: &[crate::ConnId]| {
+        let of_peer = |conns_of: &[ConnId]| {
             let all = || conns_of.iter().filter_map(|id| conns.get(id));
             all().any(shares).then(|| all().map(|conn| conn.downloaded_bytes).sum())
         };
         let sharing = self.peers.iter().filter_map(|(key, peer)| Some((*key, of_peer(&peer.conns)?)));
         let sharing: BTreeMap<PeerKey, u64> = sharing.collect();
         let far_bytes = conns.values().filter(|conn| !conn.is_near).map(|conn| conn.downloaded_bytes).sum();
-        let names = |neighbours: &Neighbours| {
-            let left = sharing.keys().filter(|peer| !neighbours.left_out.contains_key(peer));
-            left.filter_map(|peer| Some(number(&self.peers.get(peer)?.peer_id))).collect()
-        };
-        self.neighbours.look(far_bytes, sharing.clone(), now);
-        picker.divide(number(&self.config.peer_id), names(&self.neighbours));
+        self.neighbours.look(far_bytes, &sharing, now);
+        let left = sharing.keys().filter(|peer| !self.neighbours.left_out.contains_key(peer));
+        let names = left.filter_map(|peer| Some(number(&self.peers.get(peer)?.peer_id)));
+        picker.divide(number(&self.config.peer_id), names.collect());
     }
 }
 
@@ -94,7 +90,7 @@ mod tests {
         let at = |looks: u32| start + LOOKED_AT_EVERY * looks;
         let (busy, lazy) = (PeerKey(1), PeerKey(2));
         let mut look = |looks: u32, far: u64, brought: [u64; 2]| {
-            neighbours.look(far, BTreeMap::from([(busy, brought[0]), (lazy, brought[1])]), at(looks));
+            neighbours.look(far, &BTreeMap::from([(busy, brought[0]), (lazy, brought[1])]), at(looks));
             neighbours.left_out.keys().copied().collect::<Vec<PeerKey>>()
         };
         // Nothing is known at first, and between looks nothing changes.

@@ -174,9 +174,8 @@ fn homes(placement: &Placement, role: Role) -> impl Iterator<Item = usize> {
     placement.peers.iter().filter(move |peer| peer.role == role).map(|peer| peer.home)
 }
 
-/// What the content of a cell takes at least to the AS that is worst off, s; `None` where nothing limits it.
+/// What the content of a cell, with the plan [as it has it](Plan::under), takes at least to the AS that is worst off, s; `None` where nothing limits it.
 pub(crate) fn longest_seconds(plan: &Plan, cell: &Cell) -> Option<f64> {
-    let plan = plan.under(cell);
     let placement = &plan.placements[cell.placement];
     let seeds: BTreeSet<usize> = homes(placement, Role::Seed).collect();
     let flows = homes(placement, Role::Leecher).filter(|home| !seeds.contains(home));

@@ -287,7 +287,7 @@ fn write_whole(path: &Path, text: &str) -> Result<(), TrialError> {
 pub fn estimate(plan: &Plan, cells: &[Cell], repetitions: u32) -> Duration {
     let one = |cell: &Cell| {
         let under = plan.under(cell);
-        let bound = longest_seconds(plan, cell).unwrap_or(0.0).max(by_limits(&under, cell));
+        let bound = longest_seconds(&under, cell).unwrap_or(0.0).max(by_limits(&under, cell));
         let peers = &under.placements[cell.placement].peers;
         let joins = peers.iter().map(|peer| peer.join.as_secs_f64()).fold(0.0, f64::max);
         AROUND_SECONDS + joins + BOUND_FACTOR * bound
