@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anabranch_content::hex;
@@ -30,6 +30,8 @@ const CALLS_EVERY: Duration = Duration::from_secs(60);
 const SAME_EVERY: Duration = Duration::from_secs(5 * 60);
 /// The first calls come together: what is added at once is called out at once.
 const GATHERED_FOR: Duration = Duration::from_millis(200);
+/// Whom we answered, at most: more are no office.
+const ANSWERED_MAX: usize = 1024;
 /// Calls that are heeded a second: a network of hundreds has fewer.
 const HEEDED_PER_SECOND_MAX: u32 = 50;
 
@@ -40,7 +42,7 @@ pub struct Call {
     pub port: u16,
     /// What it has, or wants.
     pub hashes: Vec<InfoHash>,
-    /// Tells callers their own calls.
+    /// Tells callers their own calls; empty: left out.
     pub cookie: String,
 }
 
@@ -53,7 +55,10 @@ impl Call {
             // Writing to a String does not fail.
             let _ = write!(text, "Infohash: {}\r\n", hex::encode(hash));
         }
-        let _ = write!(text, "cookie: {}\r\n\r\n\r\n", self.cookie);
+        if !self.cookie.is_empty() {
+            let _ = write!(text, "cookie: {}\r\n", self.cookie);
+        }
+        text.push_str("\r\n\r\n");
         text.into_bytes()
     }
 
@@ -96,12 +101,14 @@ pub struct Caller {
     called_at: BTreeMap<InfoHash, Instant>,
     next_at: Instant,
     heeded: (Instant, u32),
+    /// When whoever listens there was answered last.
+    answered: BTreeMap<SocketAddr, Instant>,
 }
 
 impl Caller {
     /// Nothing was called out yet.
     pub fn new(now: Instant) -> Self {
-        Self { called_at: BTreeMap::new(), next_at: now + GATHERED_FOR, heeded: (now, 0) }
+        Self { called_at: BTreeMap::new(), next_at: now + GATHERED_FOR, heeded: (now, 0), answered: BTreeMap::new() }
     }
 
     /// Whether anything may be called out now: most of the time nobody has to look what there is.
@@ -136,6 +143,17 @@ impl Caller {
         }
         self.heeded.1 += 1;
         self.heeded.1 <= HEEDED_PER_SECOND_MAX
+    }
+
+    /// Whether a call of who listens at `peer` is answered by one of ours, to it alone: so it can dial us, too, where it takes no calls
+    /// itself, or none of a content of which it has only a link so far. Two that answer each other's answers stop at once.
+    pub fn answers(&mut self, peer: SocketAddr, now: Instant) -> bool {
+        self.answered.retain(|_, at| now < *at + CALLS_EVERY);
+        let is_due = self.answered.len() < ANSWERED_MAX && !self.answered.contains_key(&peer);
+        if is_due {
+            self.answered.insert(peer, now);
+        }
+        is_due
     }
 }
 
@@ -214,6 +232,19 @@ mod tests {
         let mut heeded = |now| (0..1000).filter(|_| caller.heeds(now)).count();
         assert_eq!((heeded(now), heeded(now + second / 2)), (50, 0));
         assert_eq!(heeded(now + second), 50);
+    }
+
+    #[test]
+    fn who_calls_is_answered_once_a_minute_and_not_everybody() {
+        let now = Instant::now();
+        let mut caller = Caller::new(now);
+        let peer = |at: u16| SocketAddr::from(([10, 0, 0, 1], at));
+        assert!(caller.answers(peer(1), now) && caller.answers(peer(2), now));
+        let soon = now + CALLS_EVERY - Duration::from_secs(1);
+        assert!(!caller.answers(peer(1), soon));
+        assert!(caller.answers(peer(1), now + CALLS_EVERY));
+        let many = (0..2 * ANSWERED_MAX as u16).filter(|at| caller.answers(peer(1000 + at), now + CALLS_EVERY));
+        assert_eq!(many.count(), ANSWERED_MAX - 1);
     }
 
     proptest! {

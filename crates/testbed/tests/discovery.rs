@@ -2,14 +2,15 @@
 //!
 //! All of it stays on the loopback or in namespaces: every node is named.
 
+use std::net::UdpSocket;
 use std::path::Path;
 use std::time::Duration;
 
-use anabranch_testbed::Result;
 use anabranch_testbed::fixture::{Content, Fixture, Maker};
 use anabranch_testbed::net::{self, Namespace};
 use anabranch_testbed::peers::anabranch::Anabranch;
 use anabranch_testbed::peers::libtorrent::Libtorrent;
+use anabranch_testbed::{Error, Result};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const LOOPBACK: &str = "127.0.0.1:0";
@@ -104,6 +105,35 @@ fn peers_in_one_network_find_each_other() {
     let mut get = must(Anabranch::get(&bare(&fixture), &out, &[], Some(&right), &extra));
     must(get.wait_finished(LIMIT));
     must(fixture.check(&out));
+}
+
+/// So who takes no calls itself, as rqbit does not of a content of which it has only a link, learns whom to dial.
+#[test]
+fn who_calls_out_is_answered_once_and_with_no_more_than_it_sent() {
+    let Some((left, right)) = network() else { return };
+    let fixture = fixture();
+    let _sharer =
+        must(Anabranch::share(&fixture.torrent, Some(&fixture.data), "0.0.0.0:7000", Some(&left), &["--lsd", "on"]));
+    let caller = must(right.enter(|| UdpSocket::bind("10.9.0.2:0").map_err(Error::system("a socket"))));
+    caller.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let hash = bare(&fixture).split(':').next_back().unwrap_or_default().to_owned();
+    let call = |port: u16, rest: &str| {
+        let head = "BT-SEARCH * HTTP/1.1\r\n";
+        format!("{head}{rest}Port: {port}\r\nInfohash: {hash}\r\ncookie: 1\r\n\r\n\r\n")
+    };
+    let answer_to = |call: &str| {
+        caller.send_to(call.as_bytes(), "239.192.152.143:6771").unwrap();
+        let mut answer = [0; 2048];
+        caller.recv(&mut answer).ok().map(|len| String::from_utf8_lossy(&answer[..len]).into_owned())
+    };
+    let first = call(6900, "Host: 239.192.152.143:6771\r\n");
+    // It may not be in the group yet.
+    let answer = (0..60).find_map(|_| answer_to(&first)).expect("nobody answers");
+    assert!(answer.contains("Port: 7000\r\n") && answer.contains(&format!("Infohash: {hash}\r\n")), "{answer}");
+    assert!(answer.len() <= first.len(), "{answer}");
+    assert_eq!(answer_to(&first), None, "answered again");
+    assert_eq!(answer_to(&call(6901, "")), None, "answered with more than was sent");
+    assert!(answer_to(&call(6902, "Host: 239.192.152.143:6771\r\n")).is_some(), "another is not answered");
 }
 
 #[test]

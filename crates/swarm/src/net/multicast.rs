@@ -9,7 +9,7 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 
 /// What is sent stays in the network that it is sent to.
-const HOPS_MAX: u32 = 1;
+pub(crate) const HOPS_MAX: u32 = 1;
 
 /// One group, and the socket that is in it.
 pub(crate) struct Group {

@@ -1,4 +1,5 @@
-//! Peers in the same network find each other (BEP 14): contents are called out at every uplink, and who calls out one of ours is dialled.
+//! Peers in the same network find each other (BEP 14): contents are called out at every uplink, and who calls out one of ours is dialled,
+//! and answered.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -9,12 +10,14 @@ use anabranch_bittorrent::local_discovery::{CALL_LEN_MAX, Call, Caller, GROUP_V4
 use anabranch_bittorrent::peerbook::Source;
 use anabranch_bittorrent::reach::may_name_peer;
 use anabranch_paths::Endpoint;
+use anabranch_transport::Interfaces;
 
 use super::Contents;
 use crate::bittorrent::torrent::TorrentDriver;
 use crate::config::Aim;
 use crate::events::{Discovery, EventKind};
-use crate::net::multicast::Group;
+use crate::net::leave::bound;
+use crate::net::multicast::{Group, HOPS_MAX};
 
 /// How often it is looked whether something is to be called out, and which uplinks there are.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -44,7 +47,13 @@ pub(super) async fn discover(contents: Rc<Contents>) {
             && caller.heeds(now)
             && let Some(call) = Call::parse(&datagram).filter(|call| call.cookie != cookie)
         {
-            on_call(&contents, &call, from);
+            let hashes = on_call(&contents, &call, from);
+            let is_answered = !hashes.is_empty() && caller.answers(SocketAddr::new(from.ip(), call.port), now);
+            let answer = Call { port, hashes, cookie: String::new() }.encode(from.is_ipv6());
+            // Who calls in another's name has no more sent to it than it sends itself.
+            if is_answered && answer.len() <= datagram.len() {
+                send_to(&uplinks.interfaces(), from, &answer);
+            }
         }
         if tokio::time::Instant::now() < look_at {
             continue;
@@ -75,6 +84,16 @@ async fn receive(group: Option<&Group>, datagram: &mut [u8]) -> Option<(usize, S
     }
 }
 
+/// Sends to one of our network. What an interface does not take is lost.
+fn send_to(interfaces: &Interfaces, to: SocketAddr, datagram: &[u8]) {
+    let ways = interfaces.candidates(&[to]);
+    let sent = ways.first().and_then(|way| bound(&way.via).ok()).map(|socket| {
+        let hops = if to.is_ipv6() { socket.set_unicast_hops_v6(HOPS_MAX) } else { socket.set_ttl_v4(HOPS_MAX) };
+        hops.and_then(|()| socket.send_to(datagram, &to.into()))
+    });
+    drop(sent);
+}
+
 /// BEP 14, BEP 27: not what is private, or waits, or what is only looked up.
 fn is_called_out(state: &TorrentDriver) -> bool {
     let is_private = state.core.known_info().is_some_and(|info| info.private);
@@ -92,8 +111,9 @@ fn to_call_out(contents: &Contents) -> Vec<InfoHash> {
     hashes
 }
 
-/// A peer called out what it has. One that is in no network of ours only claims to be near, and is passed over.
-fn on_call(contents: &Contents, call: &Call, from: SocketAddr) {
+/// A peer called out what it has. One that is in no network of ours only claims to be near, and is passed over. What of it may be called
+/// out to it, too.
+fn on_call(contents: &Contents, call: &Call, from: SocketAddr) -> Vec<InfoHash> {
     let resources = &contents.resources;
     let peer = Endpoint::from(SocketAddr::new(from.ip(), call.port));
     let is_near = resources.uplinks.as_ref().is_some_and(|uplinks| {
@@ -102,9 +122,10 @@ fn on_call(contents: &Contents, call: &Call, from: SocketAddr) {
         usable.flat_map(|interface| &interface.addresses).any(|own| own.has_in_network(peer.ip()))
     });
     if !is_near || !may_name_peer(&Endpoint::from(from), &peer) || resources.config.filter.blocks(&peer) {
-        return;
+        return Vec::new();
     }
-    for torrent in call.hashes.iter().filter_map(|hash| contents.of_hash(hash)) {
+    let mut hashes = Vec::new();
+    for (hash, torrent) in call.hashes.iter().filter_map(|hash| Some((hash, contents.of_hash(hash)?))) {
         let mut state = torrent.borrow_mut();
         let is_private = state.core.known_info().is_some_and(|info| info.private);
         if is_private || state.stopping || state.is_held() {
@@ -115,5 +136,9 @@ fn on_call(contents: &Contents, call: &Call, from: SocketAddr) {
             state.tell(EventKind::Discovered { by: Discovery::Local, peers: 1 });
             state.dial.notify_one();
         }
+        if is_called_out(&state) {
+            hashes.push(*hash);
+        }
     }
+    hashes
 }
