@@ -21,6 +21,8 @@ use crate::net::multicast::{Group, HOPS_MAX};
 
 /// How often it is looked whether something is to be called out, and which uplinks there are.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The first time, when a command that fetches or shares has its content.
+const FIRST_LOOK: Duration = Duration::from_millis(250);
 /// Pause after a socket error, so that one that persists does not spin.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
 
@@ -34,7 +36,7 @@ pub(super) async fn discover(contents: Rc<Contents>) {
     let [mut v4, mut v6] = groups.map(|group| Group::open(SocketAddr::new(group, PORT)).ok());
     let cookie = format!("{:016x}", fastrand::Rng::new().u64(..));
     let mut caller = Caller::new(Instant::now());
-    let mut look_at = tokio::time::Instant::now();
+    let mut look_at = tokio::time::Instant::now() + FIRST_LOOK;
     let (mut of_v4, mut of_v6) = ([0; CALL_LEN_MAX + 1], [0; CALL_LEN_MAX + 1]);
     loop {
         let heard = tokio::select! {
