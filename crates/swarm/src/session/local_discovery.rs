@@ -96,10 +96,15 @@ fn send_to(interfaces: &Interfaces, to: SocketAddr, datagram: &[u8]) {
     drop(sent);
 }
 
-/// BEP 14, BEP 27: not what is private, or waits, or what is only looked up.
-fn is_called_out(state: &TorrentDriver) -> bool {
+/// BEP 27: whether its peers may be met here; not where it is private, or waits.
+fn is_met_here(state: &TorrentDriver) -> bool {
     let is_private = state.core.known_info().is_some_and(|info| info.private);
-    !is_private && !state.stopping && !state.is_held() && state.options.aim != Aim::Metadata
+    !is_private && !state.stopping && !state.is_held()
+}
+
+/// BEP 14: nor what is only looked up.
+fn is_called_out(state: &TorrentDriver) -> bool {
+    is_met_here(state) && state.options.aim != Aim::Metadata
 }
 
 fn to_call_out(contents: &Contents) -> Vec<InfoHash> {
@@ -129,8 +134,7 @@ fn on_call(contents: &Contents, call: &Call, from: SocketAddr) -> Vec<InfoHash> 
     let mut hashes = Vec::new();
     for (hash, torrent) in call.hashes.iter().filter_map(|hash| Some((hash, contents.of_hash(hash)?))) {
         let mut state = torrent.borrow_mut();
-        let is_private = state.core.known_info().is_some_and(|info| info.private);
-        if is_private || state.stopping || state.is_held() {
+        if !is_met_here(&state) {
             continue;
         }
         let is_known = state.book.contains(&peer);
