@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::chown;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +23,10 @@ use crate::routes::{Routes, is_told, preference};
 const FOLDERS: [&str; 3] = ["/usr/lib/frr", "/usr/libexec/frr", "/usr/sbin"];
 /// Whom the daemons run as once they are up.
 const USER: &str = "frr";
+/// Where zebra takes calls, in the folder of its AS; how long until it does, and how often that is looked at.
+const SOCKET: &str = "zserv";
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(60);
+const LISTEN_POLL: Duration = Duration::from_millis(10);
 /// A network that has no routes by then will not have any.
 const CONVERGE_TIMEOUT: Duration = Duration::from_secs(90);
 /// How often routes are looked at; where they are not as expected, they have to stay as they are for [`CALM_LOOKS`] of that.
@@ -43,34 +48,64 @@ pub(crate) fn daemon(name: &str) -> Result<PathBuf, BedError> {
     found.ok_or_else(|| BedError::Missing { program: name.to_owned(), package: "FRR (Debian: frr)" })
 }
 
-/// Starts the daemons of one AS, whose sockets and files go to `dir`.
+/// Starts the daemons of every AS, whose sockets and files go to a folder for each in `dir`. A bgpd that finds no zebra tries again after
+/// ten seconds only: all of these listen before the first of those comes.
 pub(super) fn start(
     topology: &Topology,
-    at: usize,
     multipath: bool,
-    namespace: &Namespace,
+    namespaces: &[Namespace],
     [dir, logs]: [&Path; 2],
-) -> Result<[Program; 2], BedError> {
-    let config = config(topology, at, multipath);
-    let files = [("zebra.conf", ""), ("bgpd.conf", config.as_str())];
-    let (user, group) = user()?;
+    cancel: &AtomicBool,
+) -> Result<Vec<Program>, BedError> {
+    let (user, dirs) = (user()?, (0..namespaces.len()).map(|at| dir.join(format!("as{at}"))).collect::<Vec<_>>());
+    let zebras = namespaces.iter().zip(&dirs).enumerate().map(|(at, (namespace, dir))| {
+        let config = config(topology, at, multipath);
+        prepare(dir, &config, user)?;
+        let kept = logs.join(format!("bgpd-{at}.conf"));
+        fs::write(&kept, &config).map_err(|error| BedError::file(&kept, error))?;
+        Program::start(&format!("zebra-{at}"), command("zebra", dir)?, namespace, logs)
+    });
+    let mut programs = zebras.collect::<Result<Vec<_>, _>>()?;
+    for (at, (namespace, dir)) in namespaces.iter().zip(&dirs).enumerate() {
+        wait_listening(&mut programs[at], &dir.join(SOCKET), cancel)?;
+        programs.push(Program::start(&format!("bgpd-{at}"), command("bgpd", dir)?, namespace, logs)?);
+    }
+    Ok(programs)
+}
+
+/// Makes the folder of an AS, with what its daemons are told.
+fn prepare(dir: &Path, config: &str, (user, group): (u32, u32)) -> Result<(), BedError> {
     fs::create_dir_all(dir).map_err(|error| BedError::file(dir, error))?;
-    for (name, text) in files {
+    for (name, text) in [("zebra.conf", ""), ("bgpd.conf", config)] {
         let path = dir.join(name);
         fs::write(&path, text)
             .and_then(|()| chown(&path, Some(user), Some(group)))
             .map_err(|error| BedError::file(&path, error))?;
     }
-    chown(dir, Some(user), Some(group)).map_err(|error| BedError::file(dir, error))?;
-    let kept = logs.join(format!("bgpd-{at}.conf"));
-    fs::write(&kept, &config).map_err(|error| BedError::file(&kept, error))?;
-    let start = |name: &str| {
-        let mut command = Command::new(daemon(name)?);
-        command.arg("-f").arg(dir.join(format!("{name}.conf"))).arg("-i").arg(dir.join(format!("{name}.pid")));
-        command.arg("-z").arg(dir.join("zserv")).arg("--vty_socket").arg(dir).args(["-P", "0", "--log", "stdout"]);
-        Program::start(&format!("{name}-{at}"), command, namespace, logs)
-    };
-    Ok([start("zebra")?, start("bgpd")?])
+    chown(dir, Some(user), Some(group)).map_err(|error| BedError::file(dir, error))
+}
+
+fn command(name: &str, dir: &Path) -> Result<Command, BedError> {
+    let mut command = Command::new(daemon(name)?);
+    command.arg("-f").arg(dir.join(format!("{name}.conf"))).arg("-i").arg(dir.join(format!("{name}.pid")));
+    command.arg("-z").arg(dir.join(SOCKET)).arg("--vty_socket").arg(dir).args(["-P", "0", "--log", "stdout"]);
+    Ok(command)
+}
+
+/// Waits until a zebra takes calls.
+fn wait_listening(zebra: &mut Program, socket: &Path, cancel: &AtomicBool) -> Result<(), BedError> {
+    let asked = Instant::now();
+    while UnixStream::connect(socket).is_err() {
+        if zebra.has_ended() {
+            return Err(zebra.failure("ended early"));
+        }
+        if asked.elapsed() > LISTEN_TIMEOUT {
+            return Err(zebra.failure(&format!("took no calls within {} s", LISTEN_TIMEOUT.as_secs())));
+        }
+        super::check(cancel)?;
+        thread::sleep(LISTEN_POLL);
+    }
+    Ok(())
 }
 
 /// Number of the user and the group that FRR's package made.
@@ -88,9 +123,13 @@ fn user() -> Result<(u32, u32), BedError> {
 fn config(topology: &Topology, at: usize, multipath: bool) -> String {
     let (own, network) = (addresses::own(at), addresses::network(at));
     let asn = addresses::asn(at);
-    let mut text = format!("bgp as-path access-list own permit ^$\nrouter bgp {asn}\n bgp router-id {own}\n");
+    let mut text = policies(asn);
+    // Writing to a string does not fail, here and below.
+    let _ = writeln!(text, "router bgp {asn}\n bgp router-id {own}");
     text += " no bgp ebgp-requires-policy\n no bgp network import-check\n no bgp default ipv4-unicast\n";
     text += " bgp bestpath compare-routerid\n timers bgp 3 9\n";
+    // What is heard is told on at once, and not after a second for each AS that it passes.
+    text += " coalesce-time 0\n";
     if multipath {
         text += " bgp bestpath as-path multipath-relax\n";
     }
@@ -98,7 +137,6 @@ fn config(topology: &Topology, at: usize, multipath: bool) -> String {
     for interface in &neighbours {
         let address = addresses::link(interface.link, 1 - interface.end);
         let remote = topology.index(interface.remote.isd_as).map_or(0, addresses::asn);
-        // Writing to a string does not fail, here and below.
         let _ = writeln!(text, " neighbor {address} remote-as {remote}");
         let _ = writeln!(text, " neighbor {address} timers connect 1");
         let _ = writeln!(text, " neighbor {address} advertisement-interval 0");
@@ -115,7 +153,15 @@ fn config(topology: &Topology, at: usize, multipath: bool) -> String {
         );
     }
     text += " exit-address-family\n";
+    text
+}
+
+/// What is told to whom. It stands before the neighbours: for maps that change later, all routes would be looked at again after five seconds,
+/// which is not asked for.
+fn policies(asn: u32) -> String {
+    let mut text = "bgp route-map delay-timer 0\nbgp as-path access-list own permit ^$\n".to_owned();
     for (number, (kind, name)) in KINDS.into_iter().enumerate() {
+        // Writing to a string does not fail, here and below.
         let _ = writeln!(text, "bgp large-community-list standard {name} permit {asn}:0:{number}");
         let _ = writeln!(text, "route-map from-{name} permit 10\n set large-community {asn}:0:{number}");
         let _ = writeln!(text, " set local-preference {}", preference(kind));

@@ -201,10 +201,8 @@ impl Bed {
             }
             Routing::Bgp | Routing::BgpMultipath => {
                 let multipath = setup.routing == Routing::BgpMultipath;
-                for (at, namespace) in self.ases.iter().enumerate() {
-                    let folder = lease.folder(setup.slot)?.join(format!("as{at}"));
-                    self.programs.extend(bgp::start(topology, at, multipath, namespace, [&folder, setup.logs])?);
-                }
+                let folder = lease.folder(setup.slot)?;
+                self.programs = bgp::start(topology, multipath, &self.ases, [&folder, setup.logs], cancel)?;
                 let mut wanted = setup.hosts.to_vec();
                 wanted.sort_unstable();
                 wanted.dedup();
