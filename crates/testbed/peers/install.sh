@@ -111,8 +111,6 @@ bench)
     need /usr/sbin/sshd openssh-server
     need openssl openssl
     need curl curl
-    need globus-url-copy globus-gass-copy-progs
-    need /usr/sbin/globus-gridftp-server globus-gridftp-server-progs
     install_packages
     # A rival more, where Go is: a minute.
     [ -x .deps/croc/croc ] || ! command -v go >/dev/null ||
@@ -139,6 +137,8 @@ need /usr/sbin/nginx nginx
 need /usr/sbin/danted dante-server
 need python3 python3
 need iperf3 iperf3
+need globus-url-copy globus-gass-copy-progs
+need /usr/sbin/globus-gridftp-server globus-gridftp-server-progs
 # The page is driven in a browser.
 need chromium chromium
 need chromedriver chromium-driver

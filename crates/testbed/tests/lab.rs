@@ -373,7 +373,8 @@ fn all_clients_fetch_in_a_plan() {
     let dir = tempfile::tempdir().unwrap();
     let topology = checkout().join("topologies/pair.toml").display().to_string();
     let mut plan = CLIENTS.replace("TOPOLOGY", &topology);
-    let clients = ["anabranch", "anabranch-bulk", "anabranch-ppspp", "libtorrent", "aria2", "transmission", "iperf3"];
+    let clients =
+        ["anabranch", "anabranch-bulk", "anabranch-ppspp", "libtorrent", "aria2", "transmission", "iperf3", "gridftp"];
     for client in clients {
         plan += &format!("[[candidate]]\nname = \"{client}\"\nrouting = \"plain\"\nclient = \"{client}\"\n");
     }
@@ -383,6 +384,8 @@ fn all_clients_fetch_in_a_plan() {
     // Hosts have addresses that libtorrent exempts from its limits where nobody tells it otherwise.
     plan += "[[candidate]]\nname = \"limited\"\nrouting = \"plain\"\nclient = \"libtorrent\"\n\
              flags = [\"upload_rate_limit=200000\"]\n";
+    plan +=
+        "[[candidate]]\nname = \"connections\"\nrouting = \"plain\"\nclient = \"gridftp\"\nflags = [\"-p\", \"4\"]\n";
     plan += "[[must]]\nthat = \"goodput(libtorrent) < 20\"\n";
     fs::write(dir.path().join("clients.toml"), plan).unwrap();
     let mut command = lab(&["run", "clients.toml", "--jobs", "2"], dir.path());
@@ -391,7 +394,7 @@ fn all_clients_fetch_in_a_plan() {
     let runs = fs::read_to_string(dir.path().join("lab-results/clients/runs.jsonl")).unwrap_or_default();
     run.unwrap_or_else(|error| panic!("{error}\n{runs}"));
     let runs: Vec<Value> = runs.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(runs.len(), clients.len() + 2);
+    assert_eq!(runs.len(), clients.len() + 3);
     for run in &runs {
         // 1 MB at 200 kB/s are five seconds on every machine; half of that leaves room for bursts.
         let least = if run["cell"] == "swarm/limited/short" { 2.5 } else { 0.0 };

@@ -55,6 +55,15 @@ impl Bounds {
         Self { goodput_mbit: Some(bound / 1e6), fluid_mbit: Some(fluid / 1e6) }
     }
 
+    /// What a cell takes where the network carries what the fluid model says, s; `None` where nothing limits it.
+    pub(crate) fn seconds(&self, plan: &Plan, cell: &Cell) -> Option<f64> {
+        let carried = self.fluid_mbit.filter(|mbit| *mbit > 0.0)? * 1e6;
+        let placement = &plan.placements[cell.placement];
+        let seeds: BTreeSet<usize> = homes(placement, Role::Seed).collect();
+        let fetched = homes(placement, Role::Leecher).filter(|home| !seeds.contains(home)).count() as f64;
+        Some(fetched * plan.under(cell).content_bytes as f64 * 8.0 / carried)
+    }
+
     /// Of cells; what several of them share is found out once.
     pub fn of_all(plan: &Plan, cells: &[Cell]) -> Vec<Self> {
         let mut known = HashMap::new();
@@ -172,32 +181,6 @@ fn limits(placement: &Placement, way: usize) -> BTreeMap<usize, u64> {
 
 fn homes(placement: &Placement, role: Role) -> impl Iterator<Item = usize> {
     placement.peers.iter().filter(move |peer| peer.role == role).map(|peer| peer.home)
-}
-
-/// What the content of a cell, with the plan [as it has it](Plan::under), takes at least to the AS that is worst off, s; `None` where nothing limits it.
-pub(crate) fn longest_seconds(plan: &Plan, cell: &Cell) -> Option<f64> {
-    let placement = &plan.placements[cell.placement];
-    let seeds: BTreeSet<usize> = homes(placement, Role::Seed).collect();
-    let flows = homes(placement, Role::Leecher).filter(|home| !seeds.contains(home));
-    let flows = flows.filter_map(|home| max_flow(&plan.topology, &seeds, home));
-    let least = flows.filter(|least| *least > 0).min()?;
-    Some(plan.content_bytes as f64 * 8.0 / least as f64)
-}
-
-/// From all seeds together into an AS over whichever links, bits per second; `None` where nothing limits it.
-fn max_flow(topology: &Topology, seeds: &BTreeSet<usize>, home: usize) -> Option<u64> {
-    let mut network = FlowNetwork::default();
-    // Node 0 stands before all seeds.
-    for seed in seeds {
-        network.add_link(0, seed + 1, UNLIMITED_BPS);
-    }
-    for link in topology.links() {
-        let ends = link.ends.map(|end| topology.index(end.isd_as).unwrap_or_default() + 1);
-        for end in 0..2 {
-            network.add_link(ends[end], ends[1 - end], link.shapes[end].rate_bps.unwrap_or(UNLIMITED_BPS));
-        }
-    }
-    Some(network.max_flow(&0, &(home + 1)).value).filter(|value| *value < UNLIMITED_BPS)
 }
 
 /// What control services of a network know.

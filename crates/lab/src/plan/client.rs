@@ -21,6 +21,8 @@ pub enum Client {
     Transmission,
     /// iperf3: TCP alone, as fast as it is.
     Iperf3,
+    /// Globus's GridFTP: a file over several connections of TCP.
+    GridFtp,
 }
 
 /// What clients speak: those of one kind understand each other.
@@ -34,12 +36,22 @@ pub enum Speech {
     Ppspp,
     /// iperf3's own.
     Iperf3,
+    /// FTP with its extensions.
+    GridFtp,
 }
 
 impl Client {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Anabranch, Self::Bulk, Self::Ppspp, Self::Libtorrent, Self::Aria2, Self::Transmission, Self::Iperf3];
+    pub const ALL: [Self; 8] = [
+        Self::Anabranch,
+        Self::Bulk,
+        Self::Ppspp,
+        Self::Libtorrent,
+        Self::Aria2,
+        Self::Transmission,
+        Self::Iperf3,
+        Self::GridFtp,
+    ];
 
     /// As plans write it.
     pub fn name(self) -> &'static str {
@@ -51,6 +63,7 @@ impl Client {
             Self::Aria2 => "aria2",
             Self::Transmission => "transmission",
             Self::Iperf3 => "iperf3",
+            Self::GridFtp => "gridftp",
         }
     }
 
@@ -61,6 +74,7 @@ impl Client {
             Self::Bulk => Speech::Bulk,
             Self::Ppspp => Speech::Ppspp,
             Self::Iperf3 => Speech::Iperf3,
+            Self::GridFtp => Speech::GridFtp,
         }
     }
 
@@ -79,6 +93,11 @@ impl Client {
         matches!(self, Self::Aria2 | Self::Transmission)
     }
 
+    /// Whether who fetches tells of nothing and ends once it has everything.
+    pub(crate) fn ends_when_done(self) -> bool {
+        matches!(self, Self::Iperf3 | Self::GridFtp)
+    }
+
     /// Whether its flags are settings, which all of its peers have, and no words of a command line.
     pub(crate) fn has_settings(self) -> bool {
         matches!(self, Self::Libtorrent | Self::Transmission)
@@ -89,25 +108,33 @@ impl Client {
     /// # Errors
     /// What to install.
     pub(crate) fn check(self) -> Result<(), BedError> {
-        let wanted: (&str, &'static str) = match self {
+        let wanted: (&[&str], &'static str) = match self {
             Self::Anabranch | Self::Bulk | Self::Ppspp => return Ok(()),
             Self::Libtorrent => {
                 let program = "python3 with libtorrent".to_owned();
                 let package = "libtorrent for Python (Debian: python3-libtorrent), or name a Python that has it in ANABRANCH_LAB_PYTHON";
                 return python().map(drop).ok_or(BedError::Missing { program, package });
             }
-            Self::Aria2 => ("aria2c", "aria2 (Debian: aria2)"),
-            Self::Transmission => ("transmission-daemon", "Transmission (Debian: transmission-daemon)"),
-            Self::Iperf3 => ("iperf3", "iperf3 (Debian: iperf3)"),
+            Self::Aria2 => (&["aria2c"], "aria2 (Debian: aria2)"),
+            Self::Transmission => (&["transmission-daemon"], "Transmission (Debian: transmission-daemon)"),
+            Self::Iperf3 => (&["iperf3"], "iperf3 (Debian: iperf3)"),
+            Self::GridFtp => (
+                &["globus-gridftp-server", "globus-url-copy"],
+                "GridFTP (Debian: globus-gridftp-server-progs and globus-gass-copy-progs)",
+            ),
         };
-        let missing = BedError::Missing { program: wanted.0.to_owned(), package: wanted.1 };
-        installed(wanted.0).map(drop).ok_or(missing)
+        let (names, package) = wanted;
+        names.iter().try_for_each(|name| {
+            installed(name).map(drop).ok_or_else(|| BedError::Missing { program: (*name).to_owned(), package })
+        })
     }
 }
 
-/// Where a program is that one may call by its name.
+/// Where a program is that one may call by its name, or that is for root.
 pub(crate) fn installed(name: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
+    let path = std::env::var_os("PATH")?;
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    folders.map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 /// A Python that has libtorrent: the one that the environment names, the one of a checkout's tests, or the system's.

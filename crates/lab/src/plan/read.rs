@@ -246,7 +246,7 @@ fn peers(node: &Node, topology: &Topology) -> Located<(String, Vec<Peer>)> {
 fn client(node: &Node) -> Located<Client> {
     told(node.read(
         "client",
-        "anabranch, anabranch-bulk, anabranch-ppspp, libtorrent, aria2, transmission or iperf3",
+        "anabranch, anabranch-bulk, anabranch-ppspp, libtorrent, aria2, transmission, iperf3 or gridftp",
         |text| Client::ALL.into_iter().find(|client| client.name() == text),
     ))
 }

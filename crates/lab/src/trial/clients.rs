@@ -19,6 +19,9 @@ const SCION_PORT: u16 = 31000;
 /// The run's tracker, where clients need one, at the first seed's host.
 pub(crate) const TRACKER_PORT: u16 = 6969;
 const IPERF_PORT: u16 = 5201;
+pub(super) const GRIDFTP_PORT: u16 = 2811;
+/// The content's file, in the folder of the content and in those of who fetches it.
+pub(super) const CONTENT: &str = "content.bin";
 
 /// The driver of libtorrent.
 const LIBTORRENT: &str = include_str!("peer_libtorrent.py");
@@ -76,13 +79,23 @@ impl PeerSetup<'_> {
             Client::Aria2 => self.aria2()?,
             Client::Transmission => self.transmission()?,
             Client::Iperf3 => self.iperf3(),
+            Client::GridFtp => self.gridftp()?,
         };
+        self.flags(&mut command);
+        if self.client == Client::GridFtp && !self.is_seed() {
+            // Behind all flags.
+            self.gridftp_addresses(&mut command);
+        }
+        Ok(command)
+    }
+
+    fn flags(&self, command: &mut Command) {
         // Those of others are settings, see `Client::has_settings`.
         let takes_flags = match self.client {
             Client::Anabranch | Client::Aria2 => true,
             // Who sends decides.
             Client::Bulk | Client::Ppspp => self.is_seed(),
-            Client::Iperf3 => !self.is_seed(),
+            Client::Iperf3 | Client::GridFtp => !self.is_seed(),
             Client::Libtorrent | Client::Transmission => false,
         };
         if self.client == self.candidate.client && takes_flags {
@@ -92,7 +105,6 @@ impl PeerSetup<'_> {
         if self.client == self.candidate.client && !self.is_seed() {
             command.args(&self.candidate.leecher_flags);
         }
-        Ok(command)
     }
 
     fn is_seed(&self) -> bool {
@@ -158,7 +170,7 @@ impl PeerSetup<'_> {
         let key = self.into.with_extension("key");
         match self.role {
             Role::Seed => {
-                command.arg("send").arg(self.content.join("content.bin"));
+                command.arg("send").arg(self.content.join(CONTENT));
                 command.args(["--times", &self.leechers.to_string()]);
                 self.limit(&mut command, [Some("--limit-up"), None]);
             }
@@ -177,7 +189,7 @@ impl PeerSetup<'_> {
     fn ppspp(&self) -> Command {
         let mut command = bare(self.program);
         match self.role {
-            Role::Seed => command.args(["share", "--ppspp"]).arg(self.content.join("content.bin")),
+            Role::Seed => command.args(["share", "--ppspp"]).arg(self.content.join(CONTENT)),
             Role::Leecher => {
                 command.arg("get").arg(self.invitation.unwrap_or_default()).arg("-o").arg(self.into).arg("--seed")
             }
@@ -337,6 +349,39 @@ impl PeerSetup<'_> {
         };
         command
     }
+
+    /// In the clear, for whoever calls: both ends are in this run's network, which nobody else reaches.
+    fn gridftp(&self) -> Result<Command, BedError> {
+        let named = |name: &str| Command::new(installed(name).unwrap_or_else(|| name.into()));
+        if self.is_seed() {
+            let mut command = named("globus-gridftp-server");
+            // Told an interface, it asks for that one's name, and does not start where nobody knows it.
+            command.args(["-aa", "-anonymous-user", "root", "-allow-root", "-disable-usage-stats"]);
+            command.args(["-p", &GRIDFTP_PORT.to_string()]);
+            return Ok(command);
+        }
+        fs::create_dir_all(self.into).map_err(|error| BedError::file(self.into, error))?;
+        let mut command = named("globus-url-copy");
+        command.arg("-fast");
+        Ok(command)
+    }
+
+    fn gridftp_addresses(&self, command: &mut Command) {
+        let from = self.others.first().map_or(String::new(), |host| host.address.to_string());
+        command.arg(format!("ftp://{from}:{GRIDFTP_PORT}{}", in_address(&self.content.join(CONTENT))));
+        command.arg(format!("file://{}", in_address(&self.into.join(CONTENT))));
+    }
+}
+
+/// A path of a file in an address.
+fn in_address(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let one = |byte: &u8| match byte {
+        b'/' | b'-' | b'.' | b'_' | b'~' => char::from(*byte).to_string(),
+        byte if byte.is_ascii_alphanumeric() => char::from(*byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    path.as_os_str().as_bytes().iter().map(one).collect()
 }
 
 /// Flags as settings: `name=number` or `name=text`.
@@ -351,6 +396,11 @@ fn settings_of(flags: &[String]) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_of_any_bytes_stand_in_addresses() {
+        assert_eq!(in_address(Path::new("/a b/ü%?#/c-d_1.bin")), "/a%20b/%C3%BC%25%3F%23/c-d_1.bin");
+    }
 
     #[test]
     fn settings_of_other_clients() {

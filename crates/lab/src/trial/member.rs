@@ -1,8 +1,9 @@
 //! A peer of a run: the program that it is at the moment, what it told, and what it cost.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -16,6 +17,8 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 const LEAVE_TOGETHER_TIMEOUT: Duration = Duration::from_millis(500);
 /// Samples of a peer that are kept; with more, every second one goes.
 const SAMPLES_MAX: usize = 1000;
+/// What `st_blocks` counts.
+const BLOCK_BYTES: u64 = 512;
 /// Bytes of what iperf3 says at its end: a few hundred for each second.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
 
@@ -43,6 +46,8 @@ pub(super) struct Member {
     pub samples: Vec<(f64, u64)>,
     /// Where clients that tell no events leave the time at which they were done.
     pub done_file: Option<PathBuf>,
+    /// What it fetches, where that alone shows how far it is.
+    pub fetched: Option<PathBuf>,
     /// Seconds of processors of programs that have ended.
     cpu: f64,
 }
@@ -82,6 +87,7 @@ impl Member {
             seconds: None,
             samples: Vec::new(),
             done_file: None,
+            fetched: None,
             cpu: 0.0,
         }
     }
@@ -94,7 +100,7 @@ impl Member {
     /// Whether it is to be started now: whoever comes back wants the port that it had.
     pub(super) fn is_due(&self, elapsed: Duration) -> bool {
         let is_free = self.program.is_none() && self.leaving.is_empty();
-        let ran_once = self.client == Client::Iperf3 && self.seconds.is_some();
+        let ran_once = self.client.ends_when_done() && self.seconds.is_some();
         self.stay == Stay::Here && is_free && !ran_once && self.join <= elapsed
     }
 
@@ -106,8 +112,10 @@ impl Member {
     /// Hears what it tells. `began` is when the run did, in seconds since 1970.
     pub(super) fn listen(&mut self, began: f64, content_bytes: u64) -> Result<(), BedError> {
         let Some(program) = &mut self.program else { return Ok(()) };
-        if self.client == Client::Iperf3 {
-            return self.listen_iperf(content_bytes);
+        match self.client {
+            Client::Iperf3 => return self.listen_iperf(content_bytes),
+            Client::GridFtp => return self.watch_file(began, content_bytes),
+            _ => {}
         }
         // Looked at before its output is: a peer that is done and ends in between has said so.
         let has_ended = program.has_ended();
@@ -149,6 +157,41 @@ impl Member {
         };
         self.seconds = Some(seconds);
         self.samples = iperf_samples(&report, self.joined);
+        self.leave(Stay::Here);
+        Ok(())
+    }
+
+    /// The same of who tells nothing: its file shows how much is there, and when the last of it came.
+    fn watch_file(&mut self, began: f64, content_bytes: u64) -> Result<(), BedError> {
+        let Some(program) = &mut self.program else { return Ok(()) };
+        // Looked at before its file is.
+        let has_ended = program.has_ended();
+        if has_ended && self.role == Role::Seed {
+            return Err(program.failure("ended early"));
+        }
+        let file = self.fetched.as_deref().and_then(|path| fs::metadata(path).ok());
+        let Some(file) = file else {
+            return if has_ended && self.role == Role::Leecher {
+                Err(program.failure("brought nothing"))
+            } else {
+                Ok(())
+            };
+        };
+        let written = file.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let at = written.map_or(began, |at| at.as_secs_f64());
+        if !has_ended {
+            // Connections fill it at several places at once.
+            let bytes = (file.blocks() * BLOCK_BYTES).min(content_bytes);
+            if bytes > self.bytes() {
+                push(&mut self.samples, (at - began, bytes));
+            }
+            return Ok(());
+        }
+        if file.len() != content_bytes {
+            return Err(program.failure("brought only a part"));
+        }
+        self.seconds = Some((at - self.started).max(0.0));
+        push(&mut self.samples, (at - began, content_bytes));
         self.leave(Stay::Here);
         Ok(())
     }

@@ -28,7 +28,7 @@ use anabranch_asnet::topology::Topology;
 use serde_json::Value;
 
 use crate::bed::{BedError, Calibration};
-use crate::fluid::longest_seconds;
+use crate::fluid::Bounds;
 use crate::plan::{Cell, Peer, Plan, Role, rate_bytes};
 use crate::sheet::Sheet;
 
@@ -49,9 +49,9 @@ const FIGURES: &str = "figures";
 /// What everybody said goes here, by cell and repetition.
 const LOGS: &str = "runs";
 /// Seconds that a run takes besides its transfers, for estimates before anything has run.
-const AROUND_SECONDS: f64 = 8.0;
-/// How much longer than the network's bound transfers take, for the same.
-const BOUND_FACTOR: f64 = 2.0;
+const AROUND_SECONDS: f64 = 5.0;
+/// How much longer transfers take than where the network alone is the limit, for the same: slowest peers, and processors.
+const FLUID_FACTOR: f64 = 2.0;
 /// Longest time that is estimated for a plan: thirty thousand years, so that plans of any limits can be added up.
 const ESTIMATE_SECONDS_MAX: f64 = 1e12;
 
@@ -285,14 +285,14 @@ fn write_whole(path: &Path, text: &str) -> Result<(), TrialError> {
 
 /// How long the runs of a plan take, about, before any was made.
 pub fn estimate(plan: &Plan, cells: &[Cell], repetitions: u32) -> Duration {
-    let one = |cell: &Cell| {
+    let one = |(cell, bounds): (&Cell, Bounds)| {
         let under = plan.under(cell);
-        let bound = longest_seconds(&under, cell).unwrap_or(0.0).max(by_limits(&under, cell));
+        let least = bounds.seconds(plan, cell).unwrap_or(0.0).max(by_limits(&under, cell));
         let peers = &under.placements[cell.placement].peers;
         let joins = peers.iter().map(|peer| peer.join.as_secs_f64()).fold(0.0, f64::max);
-        AROUND_SECONDS + joins + BOUND_FACTOR * bound
+        AROUND_SECONDS + joins + FLUID_FACTOR * least
     };
-    let seconds = cells.iter().map(one).sum::<f64>() * f64::from(repetitions);
+    let seconds = cells.iter().zip(Bounds::of_all(plan, cells)).map(one).sum::<f64>() * f64::from(repetitions);
     Duration::from_secs_f64(seconds.clamp(0.0, ESTIMATE_SECONDS_MAX))
 }
 

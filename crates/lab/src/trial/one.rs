@@ -1,6 +1,7 @@
 //! One run: a fresh network, the peers in it, and what came of them.
 
 use std::collections::BTreeSet;
+use std::net::{SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -140,6 +141,23 @@ fn unix(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
+/// Waits until a program takes calls at its host.
+fn wait_listening(program: &mut Program, host: &Host, port: u16) -> Result<(), BedError> {
+    let asked = Instant::now();
+    let address = SocketAddrV4::new(host.address, port);
+    let takes_calls = || host.namespace.enter(|| Ok::<_, BedError>(TcpStream::connect(address).is_ok()));
+    while !takes_calls()? {
+        if program.has_ended() {
+            return Err(program.failure("ended early"));
+        }
+        if asked.elapsed() > START_TIMEOUT {
+            return Err(program.failure(&format!("took no calls within {} s", START_TIMEOUT.as_secs())));
+        }
+        thread::sleep(TICK);
+    }
+    Ok(())
+}
+
 /// The directions of links in which events send cross traffic, each once.
 fn crossed_ways(events: &[Event]) -> BTreeSet<(usize, usize)> {
     let of = |event: &Event| match &event.change {
@@ -226,7 +244,7 @@ impl<'a> Swarm<'a> {
                 self.start(bed, number)?;
             }
         }
-        for peer in &mut self.peers {
+        for (peer, host) in self.peers.iter_mut().zip(bed.hosts()) {
             let Some(program) = &mut peer.program else { continue };
             match peer.client {
                 Client::Anabranch | Client::Libtorrent => {
@@ -241,6 +259,7 @@ impl<'a> Swarm<'a> {
                     self.invitation = told["ticket"].as_str().map(str::to_owned);
                 }
                 Client::Iperf3 => program.wait_text("Server listening", START_TIMEOUT)?,
+                Client::GridFtp => wait_listening(program, host, clients::GRIDFTP_PORT)?,
                 // They tell nothing; who fetches finds them once the tracker knows them.
                 Client::Aria2 | Client::Transmission => {}
             }
@@ -286,6 +305,8 @@ impl<'a> Swarm<'a> {
             peer.joined = self.began.map_or(0.0, |began| began.elapsed().as_secs_f64());
             let tells_by_file = peer.client.is_old() && peer.role == Role::Leecher;
             peer.done_file = tells_by_file.then(|| clients::done_file(&self.logs, number));
+            let shows_by_file = peer.client == Client::GridFtp && peer.role == Role::Leecher;
+            peer.fetched = shows_by_file.then(|| into.join(clients::CONTENT));
         }
         peer.program = Some(Program::start(&name, command, &host.namespace, &self.logs)?);
         Ok(())
@@ -419,7 +440,7 @@ impl<'a> Swarm<'a> {
     fn leave(&mut self, event: usize, count: usize, role: Role, homes: &[usize]) -> Vec<usize> {
         let is_there = |peer: &Member| {
             let is_meant = peer.role == role && (homes.is_empty() || homes.contains(&peer.home));
-            is_meant && peer.stay == Stay::Here && peer.program.is_some() && peer.client != Client::Iperf3
+            is_meant && peer.stay == Stay::Here && peer.program.is_some() && !peer.client.ends_when_done()
         };
         let mut there: Vec<usize> = (0..self.peers.len()).filter(|each| is_there(&self.peers[*each])).collect();
         self.random.shuffle(&mut there);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::clients::CONTENT;
 use super::measure::{self, Measurements};
 use super::one::{self, Live};
 use super::result::RunResult;
@@ -295,7 +296,7 @@ fn make_content(
     options: &Options,
     cancel: &AtomicBool,
 ) -> Result<(), TrialError> {
-    let (file, torrent) = (folder.join("content.bin"), folder.with_extension("torrent"));
+    let (file, torrent) = (folder.join(CONTENT), folder.with_extension("torrent"));
     content::write(&file, plan.content_bytes, cancel).map_err(|error| match error {
         DemoError::File { path, error } => BedError::File { path, error },
         _ => BedError::Canceled,
