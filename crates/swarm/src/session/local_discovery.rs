@@ -50,11 +50,12 @@ pub(super) async fn discover(contents: Rc<Contents>) {
             && let Some(call) = Call::parse(&datagram).filter(|call| call.cookie != cookie)
         {
             let hashes = on_call(&contents, &call, from);
-            let is_answered = !hashes.is_empty() && caller.answers(SocketAddr::new(from.ip(), call.port), now);
-            let answer = Call { port, hashes, cookie: String::new() }.encode(from.is_ipv6());
-            // Who calls in another's name has no more sent to it than it sends itself.
-            if is_answered && answer.len() <= datagram.len() {
-                send_to(&uplinks.interfaces(), from, &answer);
+            if !hashes.is_empty() && caller.answers(SocketAddr::new(from.ip(), call.port), now) {
+                let answer = Call { port, hashes, cookie: String::new() }.encode(from.is_ipv6());
+                // Who calls in another's name has no more sent to it than it sends itself.
+                if answer.len() <= datagram.len() {
+                    send_to(&uplinks.interfaces(), from, &answer);
+                }
             }
         }
         if tokio::time::Instant::now() < look_at {
