@@ -35,6 +35,8 @@ pub(super) struct PeerSetup<'a> {
     pub host: &'a Host,
     /// Those who came before, and run something; seeds first.
     pub others: &'a [&'a Host],
+    /// Everybody's, those of who comes later too.
+    pub hosts: &'a [Host],
     pub torrent: &'a Path,
     /// The folder of the content, and where a leecher puts it.
     pub content: &'a Path,
@@ -352,18 +354,34 @@ impl PeerSetup<'_> {
 
     /// In the clear, for whoever calls: both ends are in this run's network, which nobody else reaches.
     fn gridftp(&self) -> Result<Command, BedError> {
-        let named = |name: &str| Command::new(installed(name).unwrap_or_else(|| name.into()));
-        if self.is_seed() {
-            let mut command = named("globus-gridftp-server");
-            // Told an interface, it asks for that one's name, and does not start where nobody knows it.
-            command.args(["-aa", "-anonymous-user", "root", "-allow-root", "-disable-usage-stats"]);
-            command.args(["-p", &GRIDFTP_PORT.to_string()]);
+        let program = |name: &str| installed(name).unwrap_or_else(|| name.into());
+        if !self.is_seed() {
+            fs::create_dir_all(self.into).map_err(|error| BedError::file(self.into, error))?;
+            let mut command = Command::new(program("globus-url-copy"));
+            command.arg("-fast");
             return Ok(command);
         }
-        fs::create_dir_all(self.into).map_err(|error| BedError::file(self.into, error))?;
-        let mut command = named("globus-url-copy");
-        command.arg("-fast");
+        // It asks for the names of who calls, and waits for an answer: it has a file of them in the place of the system's.
+        let names = self.into.with_extension("hosts");
+        fs::write(&names, self.names()).map_err(|error| BedError::file(&names, error))?;
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", "mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"", "sh"]);
+        command.arg(names).arg(program("globus-gridftp-server"));
+        // Told an interface, it asks for that one's name, and does not start where nobody knows it.
+        command.args(["-aa", "-anonymous-user", "root", "-allow-root", "-disable-usage-stats"]);
+        command.args(["-p", &GRIDFTP_PORT.to_string()]);
         Ok(command)
+    }
+
+    /// Names of all hosts, of which this one has the machine's too.
+    fn names(&self) -> String {
+        let machine = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let mut text = format!("127.0.0.1 localhost\n{} {}\n", self.host.address, machine.trim());
+        for (number, host) in self.hosts.iter().enumerate() {
+            // Sockets of IPv6 have those of IPv4 in this form.
+            text += &format!("{0} peer-{number}\n::ffff:{0} peer-{number}\n", host.address);
+        }
+        text
     }
 
     fn gridftp_addresses(&self, command: &mut Command) {

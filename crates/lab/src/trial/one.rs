@@ -281,6 +281,7 @@ impl<'a> Swarm<'a> {
             role: peer.role,
             host,
             others: &others,
+            hosts: bed.hosts(),
             torrent: self.ground.torrent,
             content: self.ground.content,
             into: &into,
