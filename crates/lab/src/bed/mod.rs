@@ -326,10 +326,10 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        // In this order: who speaks, the wires, the namespaces.
+        // In this order: who speaks, who carries, the namespaces.
         self.programs.clear();
-        self.wires.clear();
         drop(std::mem::take(&mut self.carriers));
+        self.wires.clear();
         let hosts = self.hosts.drain(..).map(|host| host.namespace);
         Namespace::remove(hosts.chain(self.ases.drain(..)).collect());
     }

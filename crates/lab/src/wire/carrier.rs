@@ -26,6 +26,8 @@ const CROSS_PACKET_BYTES: usize = 1250;
 /// that no sender sent.
 const CROSS_LATE_MAX: u32 = 32;
 const CROSS_LATE_TICKS: u32 = 4;
+/// Threads that take devices away at once.
+const TAKERS: usize = 16;
 /// Threads that share the wires with room for a tick, at most; one for two processors.
 const SHARED_MAX: usize = 8;
 
@@ -129,6 +131,20 @@ fn shared_threads() -> usize {
     (processors / 2).clamp(1, SHARED_MAX)
 }
 
+/// Takes devices away, several at once: for each, the kernel waits until nobody looks at it any more.
+fn take_away(strands: Vec<Strand>) {
+    let mut shares: Vec<Vec<Tun>> = (0..TAKERS).map(|_| Vec::new()).collect();
+    for (number, tun) in strands.into_iter().flat_map(|strand| strand.tuns).enumerate() {
+        shares[number % TAKERS].push(tun);
+    }
+    std::thread::scope(|scope| {
+        for share in shares {
+            // Where there are no more threads, they go with what was to run.
+            std::thread::Builder::new().spawn_scoped(scope, move || drop(share)).ok();
+        }
+    });
+}
+
 /// A thread's work.
 struct Carrier {
     inbox: Arc<Inbox>,
@@ -151,7 +167,8 @@ impl Carrier {
         }
         loop {
             if self.inbox.is_closed.load(Ordering::Acquire) {
-                return;
+                self.strands.append(&mut self.inbox.fresh());
+                return take_away(self.strands);
             }
             self.strands.append(&mut self.inbox.fresh());
             let now = Instant::now();
