@@ -140,6 +140,10 @@ fn config(topology: &Topology, at: usize, multipath: bool) -> String {
         let _ = writeln!(text, " neighbor {address} remote-as {remote}");
         let _ = writeln!(text, " neighbor {address} timers connect 1");
         let _ = writeln!(text, " neighbor {address} advertisement-interval 0");
+        // Where both ends call, each hangs up on the other at times, and tries again seconds later.
+        if interface.end == 0 {
+            let _ = writeln!(text, " neighbor {address} passive");
+        }
     }
     let _ = writeln!(text, " address-family ipv4 unicast\n  network {network}/24");
     let _ = writeln!(text, "  maximum-paths {}", if multipath { MAXIMUM_PATHS } else { 1 });
