@@ -65,7 +65,7 @@ impl From<&Endpoint> for Rule {
     /// The host, whatever its port.
     fn from(endpoint: &Endpoint) -> Self {
         match endpoint {
-            Endpoint::Scion(address) => Self::Scion(address.isd_as, Some(address.host.ip())),
+            Endpoint::Scion(address) => Self::Scion(address.isd_as, Some(address.host.ip().to_canonical())),
             Endpoint::Ip(address) => match address.ip().to_canonical() {
                 IpAddr::V4(ip) => Self::V4(ip, ip),
                 IpAddr::V6(ip) => Self::V6(ip, ip),
@@ -149,10 +149,21 @@ fn parse_rule(text: &str) -> Option<Rule> {
 
 fn parse_range(text: &str) -> Option<Rule> {
     let (first, last) = text.split_once('-')?;
-    match (parse_ip(first.trim())?, parse_ip(last.trim())?) {
-        (IpAddr::V4(first), IpAddr::V4(last)) if first <= last => Some(Rule::V4(first, last)),
-        (IpAddr::V6(first), IpAddr::V6(last)) if first <= last => Some(Rule::V6(first, last)),
-        _ => None,
+    let (first, last) = (parse_written_ip(first.trim())?, parse_written_ip(last.trim())?);
+    match (first, last) {
+        (IpAddr::V6(first), IpAddr::V6(last)) if first <= last => Some(of_v6(first, last)),
+        _ => match (first.to_canonical(), last.to_canonical()) {
+            (IpAddr::V4(first), IpAddr::V4(last)) if first <= last => Some(Rule::V4(first, last)),
+            _ => None,
+        },
+    }
+}
+
+/// A range of IPv6, or of the IPv4 addresses that all of it stands for. In a wider one those are not meant: no list of IPv6 blocks all of IPv4.
+fn of_v6(first: Ipv6Addr, last: Ipv6Addr) -> Rule {
+    match (first.to_ipv4_mapped(), last.to_ipv4_mapped()) {
+        (Some(first), Some(last)) => Rule::V4(first, last),
+        _ => Rule::V6(first, last),
     }
 }
 
@@ -160,14 +171,15 @@ fn parse_range(text: &str) -> Option<Rule> {
 fn parse_network(text: &str) -> Option<Rule> {
     let (ip, length) = text.split_once('/')?;
     let length: u32 = number(length)?;
-    Some(match parse_ip(ip)? {
+    let written = parse_written_ip(ip)?;
+    Some(match if length <= 32 { written.to_canonical() } else { written } {
         IpAddr::V4(ip) => {
             let rest = u32::MAX.checked_shr(length).unwrap_or(0);
             (length <= 32).then_some(Rule::V4((ip.to_bits() & !rest).into(), (ip.to_bits() | rest).into()))?
         }
         IpAddr::V6(ip) => {
             let rest = u128::MAX.checked_shr(length).unwrap_or(0);
-            (length <= 128).then_some(Rule::V6((ip.to_bits() & !rest).into(), (ip.to_bits() | rest).into()))?
+            (length <= 128).then(|| of_v6((ip.to_bits() & !rest).into(), (ip.to_bits() | rest).into()))?
         }
     })
 }
@@ -182,10 +194,15 @@ fn parse_scion(text: &str) -> Option<Rule> {
     (isd_as.isd() != 0 && isd_as.asn() != 0).then_some(Rule::Scion(isd_as, host))
 }
 
-/// An address; IPv4 also with zeros in front, as lists have it, which are no octal numbers there.
+/// An address, where it is one of IPv6 that stands for one of IPv4 that one.
 fn parse_ip(text: &str) -> Option<IpAddr> {
+    Some(parse_written_ip(text)?.to_canonical())
+}
+
+/// An address as it is written; IPv4 also with zeros in front, as lists have it, which are no octal numbers there.
+fn parse_written_ip(text: &str) -> Option<IpAddr> {
     if text.contains(':') {
-        return text.parse::<Ipv6Addr>().ok().map(|ip| IpAddr::V6(ip).to_canonical());
+        return text.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
     }
     let mut octets = [0; 4];
     let mut parts = text.split('.');
@@ -241,7 +258,7 @@ impl IpFilter {
         match endpoint {
             Endpoint::Ip(address) => self.blocks_ip(address.ip()),
             Endpoint::Scion(address) => {
-                let host = Some(address.host.ip());
+                let host = Some(address.host.ip().to_canonical());
                 [None, host].into_iter().any(|host| self.scion.contains(&(address.isd_as, host)))
             }
         }
@@ -313,6 +330,21 @@ mod tests {
             "1-ff00:0:110,::1",
         ];
         assert_eq!(rules(text), expected);
+        // All of IPv4 in the guise of IPv6, a part of it, and networks of IPv6 that end in it.
+        let guises =
+            "::ffff:0:0/96\n::ffff:192.0.2.0/120\n::ffff:192.0.2.1-::ffff:192.0.2.9\n::/80\n::fffe:0:0-::ffff:1.2.3.4";
+        let expected = [
+            "0.0.0.0-255.255.255.255",
+            "192.0.2.0-192.0.2.255",
+            "192.0.2.1-192.0.2.9",
+            "::-::ffff:255.255.255.255",
+            "::fffe:0:0-::ffff:1.2.3.4",
+        ];
+        assert_eq!(rules(guises), expected);
+        assert_eq!(rules(&expected.join("\n")), expected);
+        let blocks =
+            |list: &str, ip: &str| IpFilter::new(parse_list(list.as_bytes()).rules).blocks_ip(ip.parse().unwrap());
+        assert!(blocks("::/80", "::1") && !blocks("::/80", "192.0.2.1") && blocks("::ffff:0:0/96", "192.0.2.1"));
         assert_eq!(rules("0.0.0.0/0\n::/0"), ["0.0.0.0-255.255.255.255", "::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"]);
     }
 
@@ -351,6 +383,7 @@ mod tests {
             "[64:ff9b::192.0.2.7]:1",
             "[2002:c000:207::1]:1",
             "[1-ff00:0:110,10.9.9.9]:1",
+            "[1-ff00:0:111,::ffff:10.0.0.1]:1",
             "[1-ff00:0:111,10.0.0.1]:1",
         ] {
             assert!(blocks(blocked), "{blocked}");
@@ -373,6 +406,13 @@ mod tests {
             let list = parse_list(&bytes);
             prop_assert!(list.unread.len() <= UNREAD_MAX);
             IpFilter::new(list.rules);
+        }
+
+        #[test]
+        fn networks_of_any_length_read_back(bits: u64, shift in 0u32..128, length in 0u32..=128) {
+            let text = format!("{}/{length}", Ipv6Addr::from(u128::from(bits).rotate_left(shift)));
+            let rule: Rule = text.parse().unwrap();
+            prop_assert_eq!(rule.to_string().parse::<Rule>(), Ok(rule), "{}", text);
         }
 
         #[test]
