@@ -23,10 +23,9 @@ use crate::routes::{Routes, is_told, preference};
 const FOLDERS: [&str; 3] = ["/usr/lib/frr", "/usr/libexec/frr", "/usr/sbin"];
 /// Whom the daemons run as once they are up.
 const USER: &str = "frr";
-/// Where zebra takes calls, in the folder of its AS; how long until it does, and how often that is looked at.
+/// Where zebra takes calls, in the folder of its AS, and how long until it does.
 const SOCKET: &str = "zserv";
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(60);
-const LISTEN_POLL: Duration = Duration::from_millis(10);
 /// A network that has no routes by then will not have any.
 const CONVERGE_TIMEOUT: Duration = Duration::from_secs(90);
 /// How often routes are looked at; where they are not as expected, they have to stay as they are for [`CALM_LOOKS`] of that.
@@ -67,7 +66,10 @@ pub(super) fn start(
     });
     let mut programs = zebras.collect::<Result<Vec<_>, _>>()?;
     for (at, (namespace, dir)) in namespaces.iter().zip(&dirs).enumerate() {
-        wait_listening(&mut programs[at], &dir.join(SOCKET), cancel)?;
+        programs[at].wait_listening(LISTEN_TIMEOUT, || {
+            super::check(cancel)?;
+            Ok(UnixStream::connect(dir.join(SOCKET)).is_ok())
+        })?;
         programs.push(Program::start(&format!("bgpd-{at}"), command("bgpd", dir)?, namespace, logs)?);
     }
     Ok(programs)
@@ -90,22 +92,6 @@ fn command(name: &str, dir: &Path) -> Result<Command, BedError> {
     command.arg("-f").arg(dir.join(format!("{name}.conf"))).arg("-i").arg(dir.join(format!("{name}.pid")));
     command.arg("-z").arg(dir.join(SOCKET)).arg("--vty_socket").arg(dir).args(["-P", "0", "--log", "stdout"]);
     Ok(command)
-}
-
-/// Waits until a zebra takes calls.
-fn wait_listening(zebra: &mut Program, socket: &Path, cancel: &AtomicBool) -> Result<(), BedError> {
-    let asked = Instant::now();
-    while UnixStream::connect(socket).is_err() {
-        if zebra.has_ended() {
-            return Err(zebra.failure("ended early"));
-        }
-        if asked.elapsed() > LISTEN_TIMEOUT {
-            return Err(zebra.failure(&format!("took no calls within {} s", LISTEN_TIMEOUT.as_secs())));
-        }
-        super::check(cancel)?;
-        thread::sleep(LISTEN_POLL);
-    }
-    Ok(())
 }
 
 /// Number of the user and the group that FRR's package made.

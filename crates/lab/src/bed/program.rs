@@ -105,19 +105,38 @@ impl Program {
 
     /// Waits until its output has `text` in it.
     pub(crate) fn wait_text(&mut self, text: &str, limit: Duration) -> Result<(), BedError> {
+        let out = self.out.clone();
+        let has_said = || Ok(fs::read_to_string(&out).is_ok_and(|said| said.contains(text)));
+        self.wait(limit, &format!("did not say `{text}`"), has_said)
+    }
+
+    /// Waits until it takes calls, which `takes_calls` finds out.
+    pub(crate) fn wait_listening(
+        &mut self,
+        limit: Duration,
+        takes_calls: impl FnMut() -> Result<bool, BedError>,
+    ) -> Result<(), BedError> {
+        self.wait(limit, "took no calls", takes_calls)
+    }
+
+    /// Waits until something holds that it does while it runs; `lacks` is what it did otherwise.
+    fn wait(
+        &mut self,
+        limit: Duration,
+        lacks: &str,
+        mut holds: impl FnMut() -> Result<bool, BedError>,
+    ) -> Result<(), BedError> {
         let asked = Instant::now();
-        loop {
-            if fs::read_to_string(&self.out).is_ok_and(|said| said.contains(text)) {
-                return Ok(());
-            }
+        while !holds()? {
             if self.has_ended() {
                 return Err(self.failure("ended early"));
             }
             if asked.elapsed() > limit {
-                return Err(self.failure(&format!("did not say `{text}` within {} s", limit.as_secs())));
+                return Err(self.failure(&format!("{lacks} within {} s", limit.as_secs())));
             }
             thread::sleep(END_POLL);
         }
+        Ok(())
     }
 
     /// Waits until it has told of `event`.

@@ -141,23 +141,6 @@ fn unix(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// Waits until a program takes calls at its host.
-fn wait_listening(program: &mut Program, host: &Host, port: u16) -> Result<(), BedError> {
-    let asked = Instant::now();
-    let address = SocketAddrV4::new(host.address, port);
-    let takes_calls = || host.namespace.enter(|| Ok::<_, BedError>(TcpStream::connect(address).is_ok()));
-    while !takes_calls()? {
-        if program.has_ended() {
-            return Err(program.failure("ended early"));
-        }
-        if asked.elapsed() > START_TIMEOUT {
-            return Err(program.failure(&format!("took no calls within {} s", START_TIMEOUT.as_secs())));
-        }
-        thread::sleep(TICK);
-    }
-    Ok(())
-}
-
 /// The directions of links in which events send cross traffic, each once.
 fn crossed_ways(events: &[Event]) -> BTreeSet<(usize, usize)> {
     let of = |event: &Event| match &event.change {
@@ -259,7 +242,11 @@ impl<'a> Swarm<'a> {
                     self.invitation = told["ticket"].as_str().map(str::to_owned);
                 }
                 Client::Iperf3 => program.wait_text("Server listening", START_TIMEOUT)?,
-                Client::GridFtp => wait_listening(program, host, clients::GRIDFTP_PORT)?,
+                Client::GridFtp => {
+                    let address = SocketAddrV4::new(host.address, clients::GRIDFTP_PORT);
+                    let takes_calls = || host.namespace.enter(|| Ok(TcpStream::connect(address).is_ok()));
+                    program.wait_listening(START_TIMEOUT, takes_calls)?;
+                }
                 // They tell nothing; who fetches finds them once the tracker knows them.
                 Client::Aria2 | Client::Transmission => {}
             }
