@@ -166,16 +166,13 @@ impl Member {
         let Some(program) = &mut self.program else { return Ok(()) };
         // Looked at before its file is.
         let has_ended = program.has_ended();
-        if has_ended && self.role == Role::Seed {
-            return Err(program.failure("ended early"));
-        }
-        let file = self.fetched.as_deref().and_then(|path| fs::metadata(path).ok());
-        let Some(file) = file else {
-            return if has_ended && self.role == Role::Leecher {
-                Err(program.failure("brought nothing"))
-            } else {
-                Ok(())
-            };
+        let Some(path) = &self.fetched else {
+            return if has_ended { Err(program.failure("ended early")) } else { Ok(()) };
+        };
+        let file = match fs::metadata(path) {
+            Ok(file) => file,
+            Err(_) if has_ended => return Err(program.failure("brought nothing")),
+            Err(_) => return Ok(()),
         };
         let written = file.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let at = written.map_or(began, |at| at.as_secs_f64());
