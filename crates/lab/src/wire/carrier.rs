@@ -26,7 +26,7 @@ const CROSS_PACKET_BYTES: usize = 1250;
 /// that no sender sent.
 const CROSS_LATE_MAX: u32 = 32;
 const CROSS_LATE_TICKS: u32 = 4;
-/// Threads that take devices away at once.
+/// Threads that take devices away at once, at most.
 const TAKERS: usize = 16;
 /// Threads that share the wires with room for a tick, at most; one for two processors.
 const SHARED_MAX: usize = 8;
@@ -133,8 +133,9 @@ fn shared_threads() -> usize {
 
 /// Takes devices away, several at once: for each, the kernel waits until nobody looks at it any more.
 fn take_away(strands: Vec<Strand>) {
-    let mut shares: Vec<Vec<Tun>> = (0..TAKERS).map(|_| Vec::new()).collect();
-    for (number, tun) in strands.into_iter().flat_map(|strand| strand.tuns).enumerate() {
+    let tuns: Vec<Tun> = strands.into_iter().flat_map(|strand| strand.tuns).collect();
+    let mut shares: Vec<Vec<Tun>> = (0..TAKERS.min(tuns.len())).map(|_| Vec::new()).collect();
+    for (number, tun) in tuns.into_iter().enumerate() {
         shares[number % TAKERS].push(tun);
     }
     std::thread::scope(|scope| {
