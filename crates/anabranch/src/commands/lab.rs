@@ -361,7 +361,8 @@ fn check(flags: &LabCheckFlags) -> Result<Code, Failure> {
     for path in &flags.plans {
         let plan = load(path, flags.quick)?;
         let cells = plan.cells();
-        let time = trial::estimate(&plan, &cells, plan.repetitions) / plan.jobs;
+        let bounds = Bounds::of_all(&plan, &cells);
+        let time = trial::estimate(&plan, &cells, &bounds, plan.repetitions) / plan.jobs;
         if plan.sim.is_none() {
             all.push(time);
         }
@@ -384,7 +385,7 @@ fn check(flags: &LabCheckFlags) -> Result<Code, Failure> {
         for event in &plan.events {
             output::line(format_args!("  {}", event.about(&plan.topology)))?;
         }
-        for (cell, bounds) in cells.iter().zip(Bounds::of_all(&plan, &cells)) {
+        for (cell, bounds) in cells.iter().zip(bounds) {
             let placement = &plan.placements[cell.placement];
             let routing = plan.candidates[cell.candidate].routing.name();
             let clients = plan.clients(std::slice::from_ref(cell));

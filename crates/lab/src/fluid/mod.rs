@@ -58,10 +58,8 @@ impl Bounds {
     /// What a cell takes where the network carries what the fluid model says, s; `None` where nothing limits it.
     pub(crate) fn seconds(&self, plan: &Plan, cell: &Cell) -> Option<f64> {
         let carried = self.fluid_mbit.filter(|mbit| *mbit > 0.0)? * 1e6;
-        let placement = &plan.placements[cell.placement];
-        let seeds: BTreeSet<usize> = homes(placement, Role::Seed).collect();
-        let fetched = homes(placement, Role::Leecher).filter(|home| !seeds.contains(home)).count() as f64;
-        Some(fetched * plan.under(cell).content_bytes as f64 * 8.0 / carried)
+        let fetched: usize = targets(&plan.placements[cell.placement]).values().sum();
+        Some(fetched as f64 * plan.under(cell).content_bytes as f64 * 8.0 / carried)
     }
 
     /// Of cells; what several of them share is found out once.
@@ -106,10 +104,7 @@ struct PairWays {
 impl Swarm {
     fn new(topology: &Topology, placement: &Placement, routing: Routing) -> Self {
         let seeds: BTreeSet<usize> = homes(placement, Role::Seed).collect();
-        let mut targets = BTreeMap::new();
-        for home in homes(placement, Role::Leecher).filter(|home| !seeds.contains(home)) {
-            *targets.entry(home).or_insert(0) += 1;
-        }
+        let targets = targets(placement);
         let sources: BTreeSet<usize> = seeds.iter().chain(targets.keys()).copied().collect();
         let (routes, plane) = (Routes::new(topology), (routing == Routing::Scion).then(|| plane(topology)));
         let fetching: BTreeSet<usize> = homes(placement, Role::Leecher).collect();
@@ -177,6 +172,16 @@ fn limits(placement: &Placement, way: usize) -> BTreeMap<usize, u64> {
         *limit = limit.zip(of(peer)).map(|(all, one)| if way == 0 { all.saturating_add(one) } else { all.max(one) });
     }
     limits.into_iter().filter_map(|(home, limit)| Some((home, limit?))).collect()
+}
+
+/// ASes where somebody fetches and nobody has everything, and how many do.
+fn targets(placement: &Placement) -> BTreeMap<usize, usize> {
+    let seeds: BTreeSet<usize> = homes(placement, Role::Seed).collect();
+    let mut targets = BTreeMap::new();
+    for home in homes(placement, Role::Leecher).filter(|home| !seeds.contains(home)) {
+        *targets.entry(home).or_insert(0) += 1;
+    }
+    targets
 }
 
 fn homes(placement: &Placement, role: Role) -> impl Iterator<Item = usize> {

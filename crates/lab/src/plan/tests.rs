@@ -440,7 +440,7 @@ fn claims_of_times_hold_for_a_content_of_any_size() {
 fn look_through(plan: Plan) {
     for plan in [plan.clone(), plan.quick()] {
         let cells = plan.cells();
-        let time = crate::trial::estimate(&plan, &cells, u32::MAX);
+        let time = crate::trial::estimate(&plan, &cells, &crate::fluid::Bounds::of_all(&plan, &cells), u32::MAX);
         // Those of as many plans as one likes are added up.
         assert!(time.checked_mul(10_000).is_some(), "{time:?}");
         for cell in &cells {

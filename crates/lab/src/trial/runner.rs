@@ -25,6 +25,7 @@ use crate::bed::program::{bare, dies_with_us};
 use crate::bed::{BedError, Calibration, Lease};
 use crate::demo::DemoError;
 use crate::demo::content::{self, Scratch};
+use crate::fluid::Bounds;
 use crate::plan::{Cell, Plan};
 
 /// Runs a plan, or what of it has no results yet. The calling thread has to live as long.
@@ -343,7 +344,8 @@ impl Pace {
     fn new(plan: &Plan, open: &[(&Cell, u32)], jobs: usize) -> Self {
         let cells: Vec<Cell> = open.iter().map(|(cell, _)| (*cell).clone()).collect();
         Self {
-            estimated: estimate(plan, &cells, 1).as_secs_f64() / open.len().max(1) as f64,
+            estimated: estimate(plan, &cells, &Bounds::of_all(plan, &cells), 1).as_secs_f64()
+                / open.len().max(1) as f64,
             taken: Vec::new(),
             open: open.len(),
             jobs: jobs.max(1),
