@@ -189,12 +189,14 @@ pub enum Measure {
     Time,
     /// The longest own time, s.
     TimeMax,
-    /// Processor time of peers and of what routes, s for each GiB that peers received.
+    /// Processor time of peers, of what routes and of wires, s for each GiB that peers received.
     Cpu,
     /// That of peers alone.
     CpuPeers,
     /// That of what routes alone.
     CpuNetwork,
+    /// That of wires alone, in whose threads the kernel passes on what BGP routes.
+    CpuWires,
     /// Bytes over all links between ASes, for each byte of content that peers received; cross traffic is not counted.
     Wire,
     /// Rate at which content came to peers that count, all together, in the second half of the run, Mbit/s.
@@ -211,13 +213,14 @@ pub enum Measure {
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Goodput,
         Self::Time,
         Self::TimeMax,
         Self::Cpu,
         Self::CpuPeers,
         Self::CpuNetwork,
+        Self::CpuWires,
         Self::Wire,
         Self::RateSettled,
         Self::RateBefore,
@@ -226,7 +229,7 @@ impl Measure {
         Self::Cross,
     ];
     /// Their names, for people.
-    pub const NAMES: &str = "goodput, time, time-max, cpu, cpu-peers, cpu-network, wire, rate-settled, rate-before, rate-during, rate-after or cross";
+    pub const NAMES: &str = "goodput, time, time-max, cpu, cpu-peers, cpu-network, cpu-wires, wire, rate-settled, rate-before, rate-during, rate-after or cross";
 
     /// As plans write it.
     pub fn name(self) -> &'static str {
@@ -237,6 +240,7 @@ impl Measure {
             Self::Cpu => "cpu",
             Self::CpuPeers => "cpu-peers",
             Self::CpuNetwork => "cpu-network",
+            Self::CpuWires => "cpu-wires",
             Self::Wire => "wire",
             Self::RateSettled => "rate-settled",
             Self::RateBefore => "rate-before",
@@ -252,9 +256,10 @@ impl Measure {
             Self::Goodput => ("Mbit/s", "aggregated goodput"),
             Self::Time => ("s", "mean download time"),
             Self::TimeMax => ("s", "longest download time"),
-            Self::Cpu => ("s/GiB", "processor time of peers and routing"),
+            Self::Cpu => ("s/GiB", "processor time of peers, routing and wires"),
             Self::CpuPeers => ("s/GiB", "processor time of peers"),
             Self::CpuNetwork => ("s/GiB", "processor time of routing"),
+            Self::CpuWires => ("s/GiB", "processor time of wires"),
             Self::Wire => ("B/B", "bytes over links for each byte of content"),
             Self::RateSettled => ("Mbit/s", "rate in the second half"),
             Self::RateBefore => ("Mbit/s", "rate before the event"),

@@ -1,7 +1,7 @@
 //! Results as Markdown: what was claimed, what came out, and what held it back. `docs/results.md` is made of it.
 
 use super::{Sheet, carried, limit, short, word};
-use crate::plan::{Measure, Verdict};
+use crate::plan::{Cell, Measure, Verdict};
 use crate::report::markup::put;
 use crate::trial::{LinksMeasured, Results};
 
@@ -88,7 +88,7 @@ fn section(text: &mut String, results: &Results) {
     }
     put!(
         text,
-        "\n| cell | runs | goodput, Mbit/s | time, s | cpu, s/GiB | bound, Mbit/s | fluid, Mbit/s | limit |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        "\n| cell | runs | goodput, Mbit/s | time, s | cpu: peers + routing + wires, s/GiB | bound, Mbit/s | fluid, Mbit/s | limit |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n"
     );
     for (each, bounds) in &sheet.cells {
         let shown = |measure| {
@@ -104,7 +104,7 @@ fn section(text: &mut String, results: &Results) {
             sheet.summary(Measure::Goodput, each).map_or(0, |found| found.count),
             shown(Measure::Goodput),
             shown(Measure::Time),
-            shown(Measure::Cpu),
+            processors(&sheet, each),
             carried(bounds.goodput_mbit, ""),
             carried(bounds.fluid_mbit, ""),
             limit::limit(plan, each, &results.runs),
@@ -118,6 +118,17 @@ fn section(text: &mut String, results: &Results) {
             run.cell,
             cell(run.failed.as_deref().unwrap_or_default())
         );
+    }
+}
+
+/// Processor time of a cell, and whose it was.
+fn processors(sheet: &Sheet<'_>, cell: &Cell) -> String {
+    let mean = |measure| sheet.summary(measure, cell).map(|found| short(found.mean));
+    let parts: Option<Vec<String>> =
+        [Measure::CpuPeers, Measure::CpuNetwork, Measure::CpuWires].into_iter().map(mean).collect();
+    match (mean(Measure::Cpu), parts) {
+        (Some(all), Some(parts)) => format!("{all}: {}", parts.join(" + ")),
+        _ => "\u{2013}".into(),
     }
 }
 

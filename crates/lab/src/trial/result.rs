@@ -147,14 +147,15 @@ impl RunResult {
             return None;
         }
         let bits = self.content_bytes as f64 * 8.0;
-        let [peers, network, _] = self.cpu;
+        let [peers, network, wires] = self.cpu;
         Some(match measure {
             Measure::Goodput => times.iter().map(|time| bits / time.max(f64::MIN_POSITIVE)).sum::<f64>() / 1e6,
             Measure::Time => times.iter().sum::<f64>() / times.len() as f64,
             Measure::TimeMax => times.iter().copied().fold(0.0, f64::max),
-            Measure::Cpu => (peers + network) / (received / GIB),
+            Measure::Cpu => (peers + network + wires) / (received / GIB),
             Measure::CpuPeers => peers / (received / GIB),
             Measure::CpuNetwork => network / (received / GIB),
+            Measure::CpuWires => wires / (received / GIB),
             Measure::Wire => {
                 let bytes = self.links.iter().flatten().map(|used| used.bytes.saturating_sub(used.cross_bytes));
                 bytes.sum::<u64>() as f64 / received
