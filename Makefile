@@ -11,8 +11,9 @@ ROWS ?=
 FLAGS ?=
 # lab: what to run.
 PLAN ?= plans/000-fig4.toml
-# results: which plans; those that are for virtual time are left out.
+# results: which plans (those that are for virtual time are left out), and in which form: FORM= for the standard one, --full.
 PLANS ?= $(shell grep -L '^sim = ' plans/*.toml)
+FORM ?= --quick
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
@@ -36,11 +37,11 @@ tarball: build ## The same as an archive for other systems: target/package/*.tar
 demo: build ## Fetch one file over one path, over naive paths and over disjoint ones, and draw a page of it (FLAGS=--web serves it meanwhile)
 	$(ANABRANCH_BIN) demo --out $(TARGET)/demo $(FLAGS)
 
-lab: deps build ## Compare SCION with BGP on the same links, as PLAN says (as root; PLAN=plans/000-fig4.toml takes an hour, FLAGS=--quick minutes)
+lab: deps build ## Compare SCION with BGP on the same links, as PLAN says (as root; PLAN=plans/000-fig4.toml takes half an hour, FLAGS=--quick minutes, FLAGS=--full hours)
 	$(ANABRANCH_BIN) lab run $(PLAN) --out $(TARGET)/lab $(FLAGS)
 
-results: deps build ## Run all plans for real packets in their quick form, and write docs/results.md anew (as root; some twenty minutes; PLANS=... for some)
-	$(ANABRANCH_BIN) lab run $(PLANS) --quick --resume --out $(TARGET)/results || [ $$? = 4 ]
+results: deps build ## Run all plans for real packets in their quick form, and write docs/results.md anew (as root; a quarter of an hour; PLANS=... for some, FORM= for the standard form: three hours)
+	$(ANABRANCH_BIN) lab run $(PLANS) $(FORM) --resume --out $(TARGET)/results || [ $$? = 4 ]
 	$(ANABRANCH_BIN) lab report $(TARGET)/results/*/ --markdown >$(TARGET)/results.md
 	mv $(TARGET)/results.md docs/results.md
 

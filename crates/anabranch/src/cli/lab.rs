@@ -43,7 +43,7 @@ pub(crate) struct LabRunFlags {
     #[arg(value_name = "PLAN", required_unless_present = "lock", conflicts_with = "lock", value_hint = ValueHint::FilePath)]
     pub plans: Vec<PathBuf>,
     /// Run once more what a lock says: a file of results, or their folder
-    #[arg(long, value_name = "FILE", conflicts_with = "quick", value_hint = ValueHint::AnyPath)]
+    #[arg(long, value_name = "FILE", conflicts_with = "form", value_hint = ValueHint::AnyPath)]
     pub lock: Option<PathBuf>,
     /// Folder for results; each plan's go to a folder of its id there
     #[arg(long, value_name = "DIR", default_value = "lab-results", value_hint = ValueHint::DirPath)]
@@ -95,9 +95,20 @@ pub(crate) struct LabCellFlags {
     /// Go on where it was interrupted: only what has no results yet, or failed
     #[arg(long)]
     pub resume: bool,
-    /// Fewer cells and runs of smaller contents, as the plan says
+    #[command(flatten)]
+    pub form: LabFormFlags,
+}
+
+/// How much of plans; of those that say nothing about it, all
+#[derive(Debug, Args)]
+#[group(id = "form", multiple = false)]
+pub(crate) struct LabFormFlags {
+    /// Fewer cells and runs of smaller contents, as the plan says: minutes for all plans together
     #[arg(long)]
     pub quick: bool,
+    /// All cells and runs of whole contents, as the papers have them, instead of what takes an afternoon
+    #[arg(long)]
+    pub full: bool,
 }
 
 /// `lab collect`
@@ -136,9 +147,8 @@ pub(crate) struct LabCheckFlags {
     /// Plans (TOML)
     #[arg(value_name = "PLAN", required = true, value_hint = ValueHint::FilePath)]
     pub plans: Vec<PathBuf>,
-    /// The quick form
-    #[arg(long)]
-    pub quick: bool,
+    #[command(flatten)]
+    pub form: LabFormFlags,
 }
 
 /// `lab list`

@@ -30,8 +30,8 @@ pub(crate) use given::Given;
 pub(crate) use guard::GuardFlags;
 pub(crate) use keys::{KeysCommand, KeysFlags, KeysForgetFlags, KeysListFlags, KeysOwnFlags, KnownKeysFlags};
 pub(crate) use lab::{
-    LabCellFlags, LabCheckFlags, LabCollectFlags, LabCommand, LabCompareFlags, LabFlags, LabListFlags, LabReportFlags,
-    LabRoutesFlags, LabRunFlags, LabSubmitFlags, LabTaskFlags,
+    LabCellFlags, LabCheckFlags, LabCollectFlags, LabCommand, LabCompareFlags, LabFlags, LabFormFlags, LabListFlags,
+    LabReportFlags, LabRoutesFlags, LabRunFlags, LabSubmitFlags, LabTaskFlags,
 };
 pub(crate) use later::Later;
 pub(crate) use live::{LiveFlags, LiveIntegrity};

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use anabranch_lab::bed::{BedError, Calibration, Measured};
 use anabranch_lab::compare;
 use anabranch_lab::fluid::Bounds;
-use anabranch_lab::plan::{Measure, Plan, Verdict};
+use anabranch_lab::plan::{Form, Measure, Plan, Verdict};
 use anabranch_lab::sheet::{Sheet, markdown};
 use anabranch_lab::trial::{self, Measurements, Notice, Options, Results, RunResult, Submit, TrialError};
 use serde_json::json;
 
 use crate::cli::{
-    LabCellFlags, LabCheckFlags, LabCollectFlags, LabCommand, LabCompareFlags, LabFlags, LabListFlags, LabReportFlags,
-    LabRoutesFlags, LabRunFlags, LabSubmitFlags, LabTaskFlags,
+    LabCellFlags, LabCheckFlags, LabCollectFlags, LabCommand, LabCompareFlags, LabFlags, LabFormFlags, LabListFlags,
+    LabReportFlags, LabRoutesFlags, LabRunFlags, LabSubmitFlags, LabTaskFlags,
 };
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
@@ -46,13 +46,17 @@ pub(crate) fn run(flags: &LabFlags, chatter: Chatter) -> Result<Code, Failure> {
     }
 }
 
-fn load(path: &Path, quick: bool) -> Result<Plan, Failure> {
-    let plan = Plan::load(path).map_err(Failure::input)?;
-    Ok(if quick { plan.quick() } else { plan })
+fn load(path: &Path, flags: &LabFormFlags) -> Result<Plan, Failure> {
+    let form = match (flags.quick, flags.full) {
+        (true, _) => Form::Quick,
+        (_, true) => Form::Full,
+        _ => Form::Standard,
+    };
+    Ok(Plan::load(path).map_err(Failure::input)?.in_form(form))
 }
 
 fn options(out: &Path, cells: &LabCellFlags, jobs: Option<u32>) -> Result<Options, Failure> {
-    let LabCellFlags { only, repeat, resume, quick: _ } = cells;
+    let LabCellFlags { only, repeat, resume, form: _ } = cells;
     let (out, only) = (out.to_owned(), only.clone());
     Ok(Options { program: this_program()?, out, only, repeat: *repeat, resume: *resume, jobs })
 }
@@ -61,7 +65,7 @@ fn run_plans(flags: &LabRunFlags, chatter: Chatter) -> Result<Code, Failure> {
     let mut options = options(&flags.out, &flags.cells, flags.jobs)?;
     // Mistakes are told before hours of work.
     let mut plans = match &flags.lock {
-        None => flags.plans.iter().map(|path| load(path, flags.cells.quick)).collect::<Result<Vec<_>, _>>()?,
+        None => flags.plans.iter().map(|path| load(path, &flags.cells.form)).collect::<Result<Vec<_>, _>>()?,
         Some(lock) => {
             let locked = trial::locked(lock, &options.program).map_err(|error| failure(&error))?;
             for what in &locked.differs {
@@ -106,7 +110,7 @@ fn this_program() -> Result<PathBuf, Failure> {
 }
 
 fn submit(flags: &LabSubmitFlags, chatter: Chatter) -> Result<Code, Failure> {
-    let plan = load(&flags.plan, flags.cells.quick)?;
+    let plan = load(&flags.plan, &flags.cells.form)?;
     let options = options(&flags.out, &flags.cells, None)?;
     let how = Submit { options, sbatch: flags.sbatch.clone(), at_once: flags.jobs };
     let submitted = trial::submit(&plan, &how).map_err(|error| failure(&error))?;
@@ -359,7 +363,7 @@ fn ended(run: &RunResult) -> String {
 fn check(flags: &LabCheckFlags) -> Result<Code, Failure> {
     let mut all = Vec::new();
     for path in &flags.plans {
-        let plan = load(path, flags.quick)?;
+        let plan = load(path, &flags.form)?;
         let cells = plan.cells();
         let bounds = Bounds::of_all(&plan, &cells);
         let time = trial::estimate(&plan, &cells, &bounds, plan.repetitions) / plan.jobs;

@@ -124,13 +124,3 @@ fn paper(node: &Node, groups: &[String], candidates: &[String]) -> Located<Vec<(
     }
     Ok(values)
 }
-
-/// Whether the quick form has what figures set the others in relation to.
-pub(super) fn keeps_references(plan: &Plan, short: Option<&Node>) -> Located<()> {
-    let kept = plan.quick.kept.iter().find(|(axis, _)| *axis == Axis::Candidate).map(|(_, names)| names);
-    let (Some(node), Some(kept)) = (short, kept) else { return Ok(()) };
-    match plan.figures.iter().filter_map(|figure| figure.relative_to.as_ref()).find(|each| !kept.contains(each)) {
-        Some(gone) => Err((node.line, format!("figures are in relation to `{gone}`: keep it among `candidates`"))),
-        None => Ok(()),
-    }
-}

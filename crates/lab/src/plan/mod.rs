@@ -8,6 +8,7 @@ pub(crate) mod client;
 mod error;
 mod event;
 mod figure;
+mod form;
 mod generate;
 mod limits;
 mod read;
@@ -16,7 +17,6 @@ mod scale;
 mod tests;
 mod variant;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ pub use client::{Client, Speech};
 pub use error::PlanError;
 pub use event::{Change, Event, LinkChange, When};
 pub use figure::Figure;
+pub use form::{Form, Reduction};
 pub use generate::Recipe;
 pub(crate) use read::rate_bytes;
 pub use scale::Scale;
@@ -70,10 +71,10 @@ pub struct Plan {
     pub variants: Vec<Variant>,
     /// Why real packets do not run it, if that is so.
     pub sim: Option<String>,
-    /// Bytes of the file in the plan's full form, and whether this is the quick one.
+    /// In which form it is here.
+    pub form: Form,
+    /// Bytes of the file in the plan's full form.
     pub full_bytes: u64,
-    /// See [`Self::full_bytes`].
-    pub is_quick: bool,
     /// What happens meanwhile.
     pub events: Vec<Event>,
     /// How often each cell is run.
@@ -84,8 +85,10 @@ pub struct Plan {
     pub seed: u64,
     /// How long a run may take.
     pub limit: Duration,
-    /// What changes with `--quick`.
-    pub quick: Quick,
+    /// What `--quick` leaves of it.
+    pub quick: Reduction,
+    /// What is left of it where nobody asks for another form.
+    pub standard: Option<Reduction>,
     /// What is drawn.
     pub figures: Vec<Figure>,
     /// What must hold.
@@ -165,19 +168,6 @@ pub struct Peer {
     pub join: Duration,
     /// Bytes a second that it sends and receives at most, as flags write them.
     pub limits: [Option<String>; 2],
-}
-
-/// What `--quick` makes of a plan.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Quick {
-    /// How often each cell is run.
-    pub repetitions: Option<u32>,
-    /// Bytes of the file that is fetched.
-    pub content_bytes: Option<u64>,
-    /// What the rates of links are divided by.
-    pub scale: Option<Scale>,
-    /// What of the axes is left, by the names of their values; all of those that are not here.
-    pub kept: Vec<(Axis, Vec<String>)>,
 }
 
 /// What is measured of a run.
@@ -351,49 +341,6 @@ impl Plan {
     ) -> Result<Self, PlanError> {
         let located = |(line, problem)| PlanError::new(&path.display().to_string(), line, problem);
         read::read(path, text, open).map_err(located)
-    }
-
-    /// The plan as `--quick` has it. Join times and events are nearer in proportion to the content, so that a crowd that comes early in
-    /// a long transfer does not come after a short one.
-    #[must_use]
-    pub fn quick(mut self) -> Self {
-        self.is_quick = true;
-        self.repetitions = self.quick.repetitions.unwrap_or(self.repetitions);
-        let bytes = self.quick.content_bytes.unwrap_or(self.content_bytes);
-        let part = bytes as f64 / self.content_bytes as f64;
-        self.content_bytes = bytes;
-        self.scale = self.quick.scale.take().unwrap_or(self.scale);
-        let shorten = |time: &mut Duration| *time = time.mul_f64(part.min(1.0));
-        self.placements.iter_mut().flat_map(|each| &mut each.peers).for_each(|peer| shorten(&mut peer.join));
-        for event in &mut self.events {
-            if let When::At(at) = &mut event.when {
-                shorten(at);
-            }
-            event.length.iter_mut().for_each(shorten);
-        }
-        self.thin_out();
-        self
-    }
-
-    /// Leaves the cells out that the quick form does not have, and what is claimed and drawn of them alone.
-    fn thin_out(&mut self) {
-        let names: HashMap<Cell, String> =
-            self.cells().into_iter().map(|cell| (cell.clone(), self.name(&cell))).collect();
-        for (axis, kept) in &self.quick.kept {
-            match axis {
-                Axis::Candidate => self.candidates.retain(|each| kept.contains(&each.name)),
-                Axis::Placement => self.placements.retain(|each| kept.contains(&each.name)),
-                Axis::Connections => self.connections.retain(|each| kept.contains(&each.to_string())),
-                Axis::Variant => self.variants.retain(|each| kept.contains(&each.name)),
-            }
-        }
-        let values: Vec<String> = Axis::ALL.into_iter().flat_map(|axis| self.values(axis)).collect();
-        self.figures.retain(|figure| figure.of.iter().all(|name| values.contains(name)));
-        let left: HashMap<String, Cell> = self.cells().into_iter().map(|cell| (self.name(&cell), cell)).collect();
-        let moved = |cell: &Cell| left.get(names.get(cell)?).cloned();
-        let claims: Vec<Claim> = self.claims.iter().filter_map(|claim| claim.of_other_cells(&moved)).collect();
-        self.claims_left_out = self.claims.len() - claims.len();
-        self.claims = claims;
     }
 
     /// All cells: the candidates of a cell's surroundings follow each other, so that they are measured close in time.

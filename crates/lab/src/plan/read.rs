@@ -8,11 +8,13 @@ use anabranch_asnet::topology::{Topology, parse_duration, parse_size};
 use anabranch_paths::IsdAs;
 use anabranch_paths::select::Selector;
 
-use super::figure::{figure, keeps_references};
+use super::figure::figure;
 use super::limits::*;
 use super::variant::variant;
-use super::{Axis, Candidate, Cell, Claim, Client, NetworkSource, Peer, Placement, Plan, Quick, Role, Scale, Speech};
-use super::{event, generate, scale};
+use super::{
+    Axis, Candidate, Cell, Claim, Client, Form, NetworkSource, Peer, Placement, Plan, Reduction, Role, Scale, Speech,
+};
+use super::{event, form, generate, scale};
 use crate::bed::Routing;
 
 /// A problem and its line.
@@ -63,7 +65,8 @@ pub(super) fn read(
     let seed = number(fields.get("seed"), "seed", u32::MAX)?.unwrap_or(1);
     let limit = fields.get("limit").map(|node| time(node, "limit")).transpose()?.unwrap_or(LIMIT_DEFAULT);
     let jobs = number(fields.get("jobs"), "jobs", JOBS_MAX)?.unwrap_or(1);
-    let (slowed, short) = (fields.get("scale"), fields.get("quick"));
+    let slowed = fields.get("scale");
+    let (quick, standard) = (fields.get("quick"), fields.get("standard"));
     let mut plan = Plan {
         file: path.to_path_buf(),
         text: text.to_owned(),
@@ -81,13 +84,14 @@ pub(super) fn read(
         variants,
         events,
         sim,
+        form: Form::Full,
         full_bytes: content_bytes,
-        is_quick: false,
         repetitions,
         jobs,
         seed: u64::from(seed),
         limit,
-        quick: Quick::default(),
+        quick: Reduction::default(),
+        standard: None,
         figures: Vec::new(),
         claims: Vec::new(),
         claims_left_out: 0,
@@ -96,9 +100,10 @@ pub(super) fn read(
         plan.scale = scale::read(node, &plan)?;
     }
     distinct(&plan)?;
-    if let Some(node) = short {
-        plan.quick = quick(node, &plan)?;
+    if let Some(node) = quick {
+        plan.quick = form::reduction(node, &plan)?;
     }
+    plan.standard = standard.map(|node| form::reduction(node, &plan)).transpose()?;
     let counts = Axis::ALL.map(|axis| plan.values(axis).len().max(1));
     let cells: usize = counts.iter().product();
     if cells > CELLS_MAX {
@@ -106,7 +111,11 @@ pub(super) fn read(
     }
     understand(&plan)?;
     plan.figures = entries(&mut fields, "figure", ENTRIES_MAX, |node| figure(node, &plan))?;
-    keeps_references(&plan, short)?;
+    for (node, reduction) in [(quick, Some(&plan.quick)), (standard, plan.standard.as_ref())] {
+        if let (Some(node), Some(reduction)) = (node, reduction) {
+            form::keeps_references(&plan, reduction, node)?;
+        }
+    }
     plan.claims = entries(&mut fields, "must", ENTRIES_MAX, |node| claim(node, &plan))?;
     told(fields.finish())?;
     Ok(plan)
@@ -310,31 +319,6 @@ fn sweep(node: &Node) -> Located<Vec<u32>> {
         return Err((node.line, format!("`connections` has 1 to {VALUES_MAX} values, each once: correct the list")));
     }
     Ok(values)
-}
-
-fn quick(node: &Node, plan: &Plan) -> Located<Quick> {
-    let mut fields = told(Fields::new(node, "the quick form"))?;
-    let repetitions = fields.get("repetitions").map(|node| count(node, "repetitions", REPETITIONS_MAX)).transpose()?;
-    let content_bytes = fields.get("size").map(|node| size(node, "size")).transpose()?;
-    let scale = fields.get("scale").map(|node| scale::read(node, plan)).transpose()?;
-    let mut kept = Vec::new();
-    for (key, axis) in [
-        ("candidates", Axis::Candidate),
-        ("placements", Axis::Placement),
-        ("connections", Axis::Connections),
-        ("variants", Axis::Variant),
-    ] {
-        let Some(node) = fields.get(key) else { continue };
-        let items = told(node.list(key, "a list of those that are kept, as in [\"scion\", \"bgp\"]"))?;
-        let values = plan.values(axis);
-        let names = items.iter().map(|item| known(item, key, &values)).collect::<Located<Vec<String>>>()?;
-        if names.is_empty() {
-            return Err((node.line, format!("`{key}` is empty: keep one of {}", values.join(", "))));
-        }
-        kept.push((axis, names));
-    }
-    told(fields.finish())?;
-    Ok(Quick { repetitions, content_bytes, scale, kept })
 }
 
 fn claim(node: &Node, plan: &Plan) -> Located<Claim> {

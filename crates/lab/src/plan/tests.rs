@@ -80,7 +80,7 @@ fn a_plan_says_what_runs() {
     let cross = Change::Link { link: 1, ways: [true, true], to: LinkChange::Udp(4_000_000) };
     assert_eq!((&plan.events[1].change, plan.events[1].length), (&cross, Some(Duration::from_secs(1))));
     assert_eq!(plan.figures[0].paper[1], ("3".into(), "scion".into(), 148.0));
-    let quick = plan.quick();
+    let quick = plan.in_form(Form::Quick);
     assert_eq!((quick.repetitions, quick.content_bytes), (1, 100_000));
     let at = Duration::from_millis;
     assert_eq!((quick.placements[0].peers[1].join, quick.events[1].when), (at(500), When::At(at(300))));
@@ -145,7 +145,7 @@ fn placements_and_the_quick_form_have_scales_of_their_own() {
     assert_eq!(told(&plan), [row("swarm", 10_000_000, ms(5000)), row("crowd", 2_500_000, ms(4000))]);
     assert_eq!((plan.jobs, plan.scale.to_string().as_str()), (2, "4 in crowd"));
     // A tenth of the content.
-    let quick = plan.quick();
+    let quick = plan.in_form(Form::Quick);
     assert_eq!(told(&quick), [row("swarm", 5_000_000, ms(1000)), row("crowd", 1_250_000, ms(800))]);
 }
 
@@ -154,7 +154,7 @@ fn the_quick_form_has_fewer_cells_and_what_is_claimed_of_them() {
     let more =
         "[[must]]\nthat = \"goodput(bgp, 7) > 0\"\n[[must]]\nthat = \"max(goodput(bgp, 3), time(scion, 7)) > 0\"\n";
     let keep = |what: &str| read(&format!("{PLAN}{more}").replace("[quick]", &format!("[quick]\n{what}")));
-    let quick = keep("connections = [7]").unwrap().quick();
+    let quick = keep("connections = [7]").unwrap().in_form(Form::Quick);
     let names: Vec<String> = quick.cells().iter().map(|cell| quick.name(cell)).collect();
     assert_eq!(names, ["swarm/bgp/7", "swarm/scion/7"]);
     assert_eq!((quick.claims.len(), quick.claims_left_out), (2, 1));
@@ -162,7 +162,7 @@ fn the_quick_form_has_fewer_cells_and_what_is_claimed_of_them() {
     assert_eq!(quick.claims[0].judge(&known), Verdict::Holds(vec![1.0, 3.0, 7.0]));
     assert_eq!(quick.claims[1].judge(&known), Verdict::Holds(vec![1.0, 0.0]));
     // The others are counted from the first of those that are left.
-    let quick = keep("candidates = [\"bgp\"]").unwrap().quick();
+    let quick = keep("candidates = [\"bgp\"]").unwrap().in_form(Form::Quick);
     assert_eq!((quick.cells().len(), quick.claims.len(), quick.claims_left_out), (2, 1, 2));
     let said = |what: &str| keep(what).unwrap_err().to_string();
     assert!(
@@ -172,6 +172,23 @@ fn the_quick_form_has_fewer_cells_and_what_is_claimed_of_them() {
     );
     assert!(said("connections = [5]").contains("use one of 3, 7"));
     assert!(said("variants = []").contains("`variants` is empty"));
+}
+
+#[test]
+fn a_plan_that_says_so_has_a_standard_form() {
+    let forms = |text: &str| Form::ALL.map(|form| read(text).unwrap().in_form(form));
+    let told = |plan: &Plan| (plan.form, plan.repetitions, plan.content_bytes, plan.cells().len());
+    let text = PLAN.replace("[quick]", "[standard]\nsize = \"500 kB\"\nconnections = [7]\n[quick]");
+    let [full, standard, quick] = forms(&text);
+    assert_eq!(told(&full), (Form::Full, 3, 1_000_000, 4));
+    assert_eq!(told(&standard), (Form::Standard, 3, 500_000, 2));
+    assert_eq!(standard.placements[0].peers[1].join, Duration::from_millis(2500));
+    assert_eq!(told(&quick), (Form::Quick, 1, 100_000, 4));
+    assert_eq!(standard.full_bytes, 1_000_000);
+    // Of others, all is run.
+    assert_eq!(forms(PLAN).map(|plan| plan.form), [Form::Full, Form::Full, Form::Quick]);
+    let gone = PLAN.replace("[quick]", "[standard]\ncandidates = [\"scion\"]\n[quick]");
+    assert!(read(&gone).unwrap_err().to_string().contains("figures are in relation to `bgp`"));
 }
 
 #[test]
@@ -188,13 +205,13 @@ fn a_figure_names_the_cells_that_it_is_of() {
     );
     // The quick form leaves those out that it has no cells for.
     let text = of("7").replace("3 = { bgp", "swarm = { bgp").replace("[quick]", "[quick]\nconnections = [3]");
-    assert_eq!((read(&text).unwrap().figures.len(), read(&text).unwrap().quick().figures.len()), (1, 0));
+    assert_eq!((read(&text).unwrap().figures.len(), read(&text).unwrap().in_form(Form::Quick).figures.len()), (1, 0));
 }
 
 #[test]
 fn times_of_a_smaller_content_do_not_stand_beside_those_of_the_paper() {
     let shown = |text: String| {
-        let [full, quick] = [read(&text).unwrap(), read(&text).unwrap().quick()];
+        let [full, quick] = [read(&text).unwrap(), read(&text).unwrap().in_form(Form::Quick)];
         [full, quick].map(|plan| plan.figures[0].shows_paper(&plan))
     };
     let absolute =
@@ -436,9 +453,9 @@ fn claims_of_times_hold_for_a_content_of_any_size() {
     }
 }
 
-/// Looks at all of a plan that `lab check` shows, in both of its forms.
+/// Looks at all of a plan that `lab check` shows, in each of its forms.
 fn look_through(plan: Plan) {
-    for plan in [plan.clone(), plan.quick()] {
+    for plan in Form::ALL.map(|form| plan.clone().in_form(form)) {
         let cells = plan.cells();
         let time = crate::trial::estimate(&plan, &cells, &crate::fluid::Bounds::of_all(&plan, &cells), u32::MAX);
         // Those of as many plans as one likes are added up.

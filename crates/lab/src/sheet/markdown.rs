@@ -36,7 +36,7 @@ pub fn page(all: &[Results]) -> String {
 }
 
 fn form(results: &Results) -> &'static str {
-    if results.plan.is_quick { "quick" } else { "full" }
+    results.plan.form.name()
 }
 
 fn section(text: &mut String, results: &Results) {

@@ -15,7 +15,7 @@ mod tests;
 use serde_json::Value;
 
 use crate::fluid::Bounds;
-use crate::plan::{Axis, Cell, Figure, Measure, Quantity, Verdict};
+use crate::plan::{Axis, Cell, Figure, Form, Measure, Quantity, Verdict};
 use crate::report::markup::{escape, put};
 use crate::stats::Summary;
 use crate::trial::{LinksMeasured, Results};
@@ -246,14 +246,17 @@ impl<'a> Sheet<'a> {
         if let Some(frr) = lock["frr"].as_str() {
             facts.push(("BGP", frr.to_owned()));
         }
-        if lock["quick"] == true {
+        if plan.form != Form::Full {
             let claims = match plan.claims_left_out {
                 0 => String::new(),
                 left_out => format!("; {left_out} of its claims are of cells that only the full form has"),
             };
             facts.push((
                 "Form",
-                format!("quick: fewer cells and runs and a smaller content than the plan's full form{claims}"),
+                format!(
+                    "{}: fewer cells or runs, or a smaller content, than the plan's full form{claims}",
+                    plan.form.name()
+                ),
             ));
         }
         if let Some(machines) = lock["machines"].as_array().filter(|machines| machines.len() > 1) {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Options, TrialError};
 use crate::bed::{Asked, Calibration, Measured, daemon};
-use crate::plan::Plan;
+use crate::plan::{Form, Plan};
 
 /// Its file in the folder of results.
 pub(super) const FILE: &str = "lock.json";
@@ -86,7 +86,7 @@ pub(super) fn make(plan: &Plan, options: &Options, calibration: &Calibration) ->
         "plan": plan.text,
         "topology": plan.topology_text,
         "plan_file": plan.file.display().to_string(),
-        "quick": plan.is_quick,
+        "form": plan.form.name(),
         "only": options.only,
         "repeat": options.repeat,
         "content_bytes": plan.content_bytes,
@@ -254,7 +254,9 @@ pub(super) fn plan(lock: &Value, folder: &Path) -> Result<Plan, TrialError> {
         Ok((read.map_err(|error| error.to_string())?, topology_text.clone()))
     })
     .map_err(|error| broken(&error.to_string()))?;
-    Ok(if lock["quick"].as_bool() == Some(true) { plan.quick() } else { plan })
+    // Locks of earlier versions say `quick` alone.
+    let named = |form: &Form| lock["form"] == form.name() || (*form == Form::Quick && lock["quick"] == true);
+    Ok(plan.in_form(Form::ALL.into_iter().find(named).unwrap_or_default()))
 }
 
 /// What of two locks has to be the same, so that results stand side by side; the first that is not.
@@ -262,7 +264,7 @@ pub(super) fn difference(ours: &Value, theirs: &Value) -> Option<&'static str> {
     let parts = [
         ("plan", "the plan"),
         ("topology", "the topology"),
-        ("quick", "--quick"),
+        ("form", "--quick or --full"),
         ("content_bytes", "the size of the content"),
         ("program", "the program"),
         ("machine", "the machine"),
