@@ -58,7 +58,7 @@ deps: ## Install who the tests talk to (Debian packages; libtorrent and a SCION 
 test: deps build ## Run all tests, the matrix of clients included (but for rqbit, Deluge, WebTorrent, JPAN and pocketscion)
 	CARGO="$(CARGO)" crates/testbed/run-tests.sh
 
-matrix: deps build ## Let every client share to ours and fetch from it, with the settings that they come with, and write docs/matrix.md anew (as root; an hour; CLIENTS=... for some, into OUT=...)
+matrix: deps rqbit build ## Let every client share to ours and fetch from it, with the settings that they come with, and write docs/matrix.md anew (as root; an hour; CLIENTS=... for some, into OUT=...)
 	$(INSTALL) clients
 	$(CARGO) build --release -p anabranch-testbed
 	$(TARGET)/release/anabranch-matrix $(if $(OUT),--out $(OUT)) $(CLIENTS)

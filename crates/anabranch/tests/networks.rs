@@ -292,6 +292,8 @@ fn mistakes_are_answered_with_what_to_do() {
         (&["ping", "1-1,10.0.0.1", "--interval", "1"], 2, "write a time"),
         (&["net"], 2, "Usage"),
         (&["net", "up", "nowhere.toml"], 3, "nowhere.toml: the file cannot be read"),
+        (&["lab", "check", "nowhere.toml", "--quick", "--full"], 2, "cannot be used with"),
+        (&["lab", "run", "--lock", "nowhere.json", "--full"], 2, "cannot be used with"),
         (&["lab", "check", "nowhere.toml"], 3, "nowhere.toml: the file cannot be read"),
         (&["net", "up", "bad.toml"], 3, "bad.toml:4: AS 1-ff00:0:120 is not defined"),
         (&["net", "check", "bad.toml"], 3, "bad.toml:4: "),
