@@ -24,6 +24,7 @@ pub mod network;
 pub mod plan;
 mod processors;
 pub mod report;
+mod round_trips;
 pub mod routes;
 pub mod run;
 pub mod sheet;

@@ -187,6 +187,12 @@ pub enum Measure {
     CpuNetwork,
     /// That of wires alone, in whose threads the kernel passes on what BGP routes.
     CpuWires,
+    /// Mean round-trip time that the kernel estimates for connections over TCP of leechers, ms.
+    RoundTrip,
+    /// Mean length of what packets carry into links between ASes, bytes.
+    Payload,
+    /// Mean time between two of them in one direction of a link, ms.
+    Gap,
     /// Bytes over all links between ASes, for each byte of content that peers received; cross traffic is not counted.
     Wire,
     /// Rate at which content came to peers that count, all together, in the second half of the run, Mbit/s.
@@ -203,7 +209,7 @@ pub enum Measure {
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Goodput,
         Self::Time,
         Self::TimeMax,
@@ -211,6 +217,9 @@ impl Measure {
         Self::CpuPeers,
         Self::CpuNetwork,
         Self::CpuWires,
+        Self::RoundTrip,
+        Self::Payload,
+        Self::Gap,
         Self::Wire,
         Self::RateSettled,
         Self::RateBefore,
@@ -219,7 +228,7 @@ impl Measure {
         Self::Cross,
     ];
     /// Their names, for people.
-    pub const NAMES: &str = "goodput, time, time-max, cpu, cpu-peers, cpu-network, cpu-wires, wire, rate-settled, rate-before, rate-during, rate-after or cross";
+    pub const NAMES: &str = "goodput, time, time-max, cpu, cpu-peers, cpu-network, cpu-wires, round-trip, payload, gap, wire, rate-settled, rate-before, rate-during, rate-after or cross";
 
     /// As plans write it.
     pub fn name(self) -> &'static str {
@@ -231,6 +240,9 @@ impl Measure {
             Self::CpuPeers => "cpu-peers",
             Self::CpuNetwork => "cpu-network",
             Self::CpuWires => "cpu-wires",
+            Self::RoundTrip => "round-trip",
+            Self::Payload => "payload",
+            Self::Gap => "gap",
             Self::Wire => "wire",
             Self::RateSettled => "rate-settled",
             Self::RateBefore => "rate-before",
@@ -250,6 +262,9 @@ impl Measure {
             Self::CpuPeers => ("s/GiB", "processor time of peers"),
             Self::CpuNetwork => ("s/GiB", "processor time of routing"),
             Self::CpuWires => ("s/GiB", "processor time of wires"),
+            Self::RoundTrip => ("ms", "round-trip time, as TCP estimates it"),
+            Self::Payload => ("B", "mean length of payloads"),
+            Self::Gap => ("ms", "mean time between payloads"),
             Self::Wire => ("B/B", "bytes over links for each byte of content"),
             Self::RateSettled => ("Mbit/s", "rate in the second half"),
             Self::RateBefore => ("Mbit/s", "rate before the event"),

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::plan::{Plan, Role};
 use crate::trial::{Happened, PeerResult, RunResult};
-use crate::wire::WireUse;
+use crate::wire::{CLASSES, Noted, WireUse};
 
 const PLAN: &str = r#"
 id = "two"
@@ -49,6 +49,7 @@ fn run(cell: &str, repetition: u32, seconds: f64) -> RunResult {
         seconds,
         cpu: 0.5,
         samples: seconds.map_or(Vec::new(), |seconds| vec![(seconds / 2.0, 2_000_000), (seconds, 10_000_000)]),
+        round_trips_ms: seconds.map(|_| [9.5, 20.0, 31.0]),
     };
     let peers = vec![
         peer(Role::Seed, true, None),
@@ -56,7 +57,10 @@ fn run(cell: &str, repetition: u32, seconds: f64) -> RunResult {
         // Beside the seed: it needs no link, and does not count.
         peer(Role::Leecher, true, Some(0.1)),
     ];
-    let used = WireUse { bytes: 12_000_000, dropped: 3, lost: 0, cross_bytes: 1_000_000 };
+    let (mut lengths, mut gaps) = ([0; CLASSES], [0; CLASSES]);
+    (lengths[7], gaps[2], gaps[11]) = (9000, 8998, 1);
+    let noted = Noted { payloads: 9000, payload_bytes: 11_700_000, lengths, gaps, gaps_micros: 26_997_000 };
+    let used = WireUse { bytes: 12_000_000, dropped: 3, lost: 0, cross_bytes: 1_000_000, noted };
     RunResult {
         cell: cell.into(),
         repetition,
@@ -88,6 +92,8 @@ fn measures_are_of_peers_that_need_links() {
     assert_eq!(run.value(Measure::Goodput), Some(10.0));
     assert_eq!(run.value(Measure::Time), Some(8.0));
     // 2 s for the 20 MB that both received.
+    assert_eq!(run.value(Measure::RoundTrip), Some(20.0));
+    assert_eq!((run.value(Measure::Payload), run.value(Measure::Gap)), (Some(1300.0), Some(3.0)));
     assert!((run.value(Measure::Cpu).unwrap() - 2.1 / (20e6 / 1_073_741_824.0)).abs() < 1e-9);
     assert_eq!(run.value(Measure::Wire), Some(0.55));
     // 5 MB in the last four of eight seconds, as the settled rate is of them.

@@ -9,7 +9,9 @@ use serde_json::Value;
 
 use crate::bed::BedError;
 use crate::bed::program::Program;
+use crate::netns::Namespace;
 use crate::plan::{Client, Role};
+use crate::round_trips::RoundTrips;
 
 /// How long a peer that leaves may take.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,6 +52,9 @@ pub(super) struct Member {
     pub fetched: Option<PathBuf>,
     /// Seconds of processors of programs that have ended.
     cpu: f64,
+    /// Who tells of the round-trip times of its connections over TCP; what was told so far, s.
+    asked: Option<RoundTrips>,
+    round_trips: Vec<f64>,
 }
 
 /// Whether a peer is to be there.
@@ -89,6 +94,8 @@ impl Member {
             done_file: None,
             fetched: None,
             cpu: 0.0,
+            asked: None,
+            round_trips: Vec::new(),
         }
     }
 
@@ -107,6 +114,30 @@ impl Member {
     /// Bytes that it has verified.
     pub(super) fn bytes(&self) -> u64 {
         self.samples.last().map_or(0, |sample| sample.1)
+    }
+
+    /// Notes the round-trip times that the kernel estimates for its connections, in the mean of these.
+    pub(super) fn note_round_trips(&mut self, namespace: &Namespace) {
+        if self.program.is_none() {
+            return;
+        }
+        if self.asked.is_none() {
+            // Where the kernel does not tell, nothing is known of them.
+            self.asked = RoundTrips::of(namespace).ok();
+        }
+        let times = self.asked.as_ref().map(RoundTrips::now).unwrap_or_default();
+        if !times.is_empty() {
+            self.round_trips.push(times.iter().map(Duration::as_secs_f64).sum::<f64>() / times.len() as f64);
+        }
+    }
+
+    /// The least, the mean and the most of them, ms.
+    pub(super) fn round_trips_ms(&self) -> Option<[f64; 3]> {
+        let seconds = &self.round_trips;
+        let least = seconds.iter().copied().reduce(f64::min)?;
+        let most = seconds.iter().copied().reduce(f64::max)?;
+        let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
+        Some([least, mean, most].map(|seconds| 1000.0 * seconds))
     }
 
     /// Hears what it tells. `began` is when the run did, in seconds since 1970.

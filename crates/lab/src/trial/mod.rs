@@ -1,7 +1,7 @@
 //! Runs plans: every cell so often, over a network that is made for each run, with results that outlive whatever happens.
 //!
 //! A folder of results has `lock.json` (what they belong to), `runs.jsonl` (a line for each run, written when it ends),
-//! `runs.csv` and `peers.csv` (the same as tables), `report.html`, and `runs/` with what everybody said. What was interrupted
+//! `runs.csv`, `peers.csv` and `links.csv` (the same as tables), `report.html`, and `runs/` with what everybody said. What was interrupted
 //! goes on with the first run that has no line yet. All candidates have a turn before any has a second one, so that what the
 //! machine does meanwhile meets all of them alike.
 
@@ -227,6 +227,7 @@ impl Results {
         let (page, figures, sheet) = (self.folder.join(PAGE), self.folder.join(FIGURES), Sheet::new(self));
         let mut files = vec![
             (self.folder.join("runs.csv"), result::runs_csv(&self.plan, &self.runs).into_bytes()),
+            (self.folder.join("links.csv"), result::links_csv(&self.plan, &self.runs).into_bytes()),
             (self.folder.join("peers.csv"), result::peers_csv(&self.plan, &self.runs).into_bytes()),
             (page.clone(), sheet.html().into_bytes()),
             (self.folder.join(self.topology_name()), self.plan.topology_text.clone().into_bytes()),

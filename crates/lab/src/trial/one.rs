@@ -134,6 +134,7 @@ fn since(after: WireUse, before: WireUse) -> WireUse {
         dropped: after.dropped - before.dropped,
         lost: after.lost - before.lost,
         cross_bytes: after.cross_bytes - before.cross_bytes,
+        noted: after.noted.since(before.noted),
     }
 }
 
@@ -340,6 +341,7 @@ impl<'a> Swarm<'a> {
                 checked = Instant::now();
                 bed.check()?;
                 self.note_crossed(bed, elapsed);
+                self.peers.iter_mut().zip(bed.hosts()).for_each(|(peer, host)| peer.note_round_trips(&host.namespace));
             }
             thread::sleep(TICK);
         }
@@ -459,6 +461,7 @@ impl<'a> Swarm<'a> {
             joined: peer.joined,
             seconds: peer.seconds,
             samples: std::mem::take(&mut peer.samples),
+            round_trips_ms: peer.round_trips_ms(),
             cpu: peer.end(),
         });
         ended.collect()

@@ -4,7 +4,7 @@ use anabranch_asnet::topology::Topology;
 use serde_json::{Value, json};
 
 use crate::plan::{Cell, Measure, Plan, Role};
-use crate::wire::WireUse;
+use crate::wire::{CLASSES, GAPS_BELOW_MS, LENGTHS_BELOW, Noted, WireUse};
 
 /// Bytes of a GiB.
 const GIB: f64 = 1_073_741_824.0;
@@ -71,6 +71,8 @@ pub struct PeerResult {
     pub cpu: f64,
     /// Seconds after the run began, and bytes that were verified then.
     pub samples: Vec<(f64, u64)>,
+    /// The least, the mean and the most of what the kernel estimated for its connections over TCP each second, ms.
+    pub round_trips_ms: Option<[f64; 3]>,
 }
 
 /// Seconds that a transfer has after an event's end until it counts as settled again.
@@ -126,6 +128,12 @@ impl RunResult {
         (to > from && !self.crossed.is_empty()).then(|| bytes * 8.0 / (to - from) / 1e6)
     }
 
+    /// The sum of something that was noted of all directions of links; `None` where that is nothing.
+    fn noted(&self, of: impl Fn(&Noted) -> u64) -> Option<f64> {
+        let sum: u64 = self.links.iter().flatten().map(|used| of(&used.noted)).sum();
+        (sum > 0).then_some(sum as f64)
+    }
+
     /// Begin and end of the first event that has both.
     fn window(&self) -> Option<(f64, f64)> {
         self.happened.iter().filter(|each| each.begins).find_map(|begin| {
@@ -156,6 +164,22 @@ impl RunResult {
             Measure::CpuPeers => peers / (received / GIB),
             Measure::CpuNetwork => network / (received / GIB),
             Measure::CpuWires => wires / (received / GIB),
+            Measure::RoundTrip => {
+                let times: Vec<f64> =
+                    self.counted().filter_map(|peer| peer.round_trips_ms).map(|[_, mean, _]| mean).collect();
+                if times.is_empty() {
+                    return None;
+                }
+                times.iter().sum::<f64>() / times.len() as f64
+            }
+            Measure::Payload => {
+                let all = self.noted(|noted| noted.payloads)?;
+                self.noted(|noted| noted.payload_bytes)? / all
+            }
+            Measure::Gap => {
+                let all = self.noted(|noted| noted.gaps.iter().sum())?;
+                self.noted(|noted| noted.gaps_micros)? / all / 1000.0
+            }
             Measure::Wire => {
                 let bytes = self.links.iter().flatten().map(|used| used.bytes.saturating_sub(used.cross_bytes));
                 bytes.sum::<u64>() as f64 / received
@@ -187,7 +211,13 @@ impl RunResult {
     /// As a line of JSON.
     pub fn to_json(&self, topology: &Topology) -> Value {
         let link = |(number, used): (usize, &[WireUse; 2])| {
-            let way = |used: WireUse| json!({ "bytes": used.bytes, "dropped": used.dropped, "lost": used.lost, "cross_bytes": used.cross_bytes });
+            let way = |used: WireUse| {
+                let Noted { payloads, payload_bytes, lengths, gaps, gaps_micros } = used.noted;
+                json!({
+                    "bytes": used.bytes, "dropped": used.dropped, "lost": used.lost, "cross_bytes": used.cross_bytes,
+                    "payloads": payloads, "payload_bytes": payload_bytes, "lengths": lengths, "gaps": gaps, "gaps_us": gaps_micros,
+                })
+            };
             let ends = topology.links()[number].ends.map(|end| end.to_string());
             json!({ "ends": ends, "there": way(used[0]), "back": way(used[1]) })
         };
@@ -195,7 +225,7 @@ impl RunResult {
             let role = if peer.role == Role::Seed { "seed" } else { "leecher" };
             json!({
                 "as": peer.isd_as, "role": role, "local": peer.local, "joined": peer.joined, "seconds": peer.seconds,
-                "cpu": peer.cpu, "samples": peer.samples,
+                "cpu": peer.cpu, "samples": peer.samples, "round_trips_ms": peer.round_trips_ms,
             })
         };
         let event = |event: &Happened| json!({ "at": event.at, "event": event.event, "begins": event.begins, "peers": event.peers });
@@ -233,6 +263,7 @@ impl RunResult {
                 seconds: value["seconds"].as_f64(),
                 cpu: value["cpu"].as_f64()?,
                 samples: value["samples"].as_array()?.iter().map(sample).collect::<Option<_>>()?,
+                round_trips_ms: value["round_trips_ms"].as_array().and_then(|times| three(times)),
             })
         };
         let way = |value: &Value| {
@@ -242,6 +273,14 @@ impl RunResult {
                 dropped: count("dropped")?,
                 lost: count("lost")?,
                 cross_bytes: count("cross_bytes")?,
+                // Not in results of earlier programs.
+                noted: Noted {
+                    payloads: count("payloads").unwrap_or_default(),
+                    payload_bytes: count("payload_bytes").unwrap_or_default(),
+                    lengths: classes(&value["lengths"]),
+                    gaps: classes(&value["gaps"]),
+                    gaps_micros: count("gaps_us").unwrap_or_default(),
+                },
             })
         };
         let event = |value: &Value| {
@@ -274,6 +313,16 @@ impl RunResult {
             failed: value["failed"].as_str().map(str::to_owned),
         })
     }
+}
+
+fn three(values: &[Value]) -> Option<[f64; 3]> {
+    let [least, mean, most] = values else { return None };
+    Some([least.as_f64()?, mean.as_f64()?, most.as_f64()?])
+}
+
+/// Counts by class.
+fn classes(value: &Value) -> [u64; CLASSES] {
+    std::array::from_fn(|class| value[class].as_u64().unwrap_or_default())
 }
 
 /// One row a run, every measure in a column.
@@ -311,6 +360,36 @@ pub(super) fn peers_csv(plan: &Plan, results: &[RunResult]) -> String {
                 peer.joined,
                 peer.cpu
             );
+        }
+    }
+    text
+}
+
+/// One row a direction of a link, with what was sent into it by length and by the time to what was sent before.
+pub(super) fn links_csv(plan: &Plan, results: &[RunResult]) -> String {
+    fn classes(name: &str, below: &[u32]) -> String {
+        let bounded: String = below.iter().map(|below| format!(",{name}_below_{below}")).collect();
+        bounded + &format!(",{name}_longer")
+    }
+    let mut text =
+        "placement,candidate,connections,variant,repetition,from,to,bytes,dropped,lost,cross_bytes,payloads,payload_bytes,gaps_us"
+            .to_owned();
+    text += &classes("bytes", &LENGTHS_BELOW);
+    text += &classes("gap_ms", &GAPS_BELOW_MS);
+    text.push('\n');
+    for (cell, result) in known(plan, results) {
+        let axes = axes(plan, &cell);
+        for (link, ways) in plan.topology.links().iter().zip(&result.links) {
+            for (way, used) in ways.iter().enumerate() {
+                let WireUse { bytes, dropped, lost, cross_bytes, noted } = used;
+                let (from, to, repetition) = (&link.ends[way], &link.ends[1 - way], result.repetition);
+                let Noted { payloads, payload_bytes, lengths, gaps, gaps_micros } = noted;
+                text += &format!(
+                    "{axes},{repetition},{from},{to},{bytes},{dropped},{lost},{cross_bytes},{payloads},{payload_bytes},{gaps_micros}"
+                );
+                text.extend(lengths.iter().chain(gaps).map(|count| format!(",{count}")));
+                text.push('\n');
+            }
         }
     }
     text

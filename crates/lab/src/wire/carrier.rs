@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_asnet::link::{LinkShape, Shaper, ShaperStats};
 
+use super::instrument::Instrument;
 use super::pace::{Pace, tick};
 use super::{CROSS_TCP_PORTS, Shared, Waker, WireUse};
 use crate::netns::NetnsError;
@@ -253,6 +254,7 @@ struct Strand {
     lines: [Shaper; 2],
     cross: [Cross; 2],
     counts: [Counts; 2],
+    instruments: [Instrument; 2],
     down: bool,
     /// Which ends may have something to read: nothing is asked of the others, as a wire mostly has few packets to move.
     readable: [bool; 2],
@@ -274,6 +276,7 @@ impl Strand {
             lines,
             cross: [Cross::default(); 2],
             counts: [Counts::default(); 2],
+            instruments: [Instrument::default(); 2],
             down: false,
             readable: [true; 2],
             has_moved: false,
@@ -340,6 +343,7 @@ impl Strand {
                 dropped: queue_full_packets,
                 lost: lost_packets + fallen,
                 cross_bytes: crossed,
+                noted: self.instruments[way].noted,
             }
         });
         self.shared.state().used = used;
@@ -353,6 +357,9 @@ impl Strand {
             if self.down {
                 self.counts[way].fallen += 1;
                 continue;
+            }
+            if !is_cross_tcp(&buffer[..len]) {
+                self.instruments[way].note(&buffer[..len], pace.came());
             }
             // The line counts what it drops.
             self.lines[way].enqueue(pace.came(), &buffer[..len]).ok();

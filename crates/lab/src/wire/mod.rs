@@ -13,6 +13,7 @@
 //! [`Shaper`]: anabranch_asnet::link::Shaper
 
 mod carrier;
+mod instrument;
 mod pace;
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -25,6 +26,7 @@ use crate::netns::{Namespace, NetnsError};
 use crate::tun::{Framing, Tun};
 
 pub use carrier::Carriers;
+pub use instrument::{CLASSES, GAPS_BELOW_MS, LENGTHS_BELOW, Noted};
 
 /// Where cross traffic by TCP ends: ports that no peer and no routing here uses, below those that the system hands out.
 pub(crate) const CROSS_TCP_PORTS: std::ops::RangeInclusive<u16> = 9000..=9511;
@@ -42,6 +44,8 @@ pub struct WireUse {
     pub lost: u64,
     /// Bytes of cross traffic among those that came out, by UDP and TCP.
     pub cross_bytes: u64,
+    /// What was sent into it, cross traffic apart.
+    pub noted: Noted,
 }
 
 /// A wire; one of the [`Carriers`] carries over it, until either is dropped.
