@@ -13,8 +13,11 @@ use anabranch_asnet::link::LinkShape;
 use super::{Bed, BedError, addresses, system};
 use crate::netns::Namespace;
 
-/// Links that are measured at once: more would measure the processors.
-const AT_ONCE: usize = 4;
+/// Directions that are measured at once whatever their rates are, and at most; beyond the first, as many as have so many bits a second
+/// together: more would measure the processors.
+const AT_ONCE_MIN: usize = 4;
+const AT_ONCE_MAX: usize = 12;
+const AT_ONCE_BPS: u64 = 150_000_000;
 /// Directions of links that are measured, those of all variants counted: about five minutes.
 const DIRECTIONS_MAX: usize = 1000;
 /// How long a wire may take to have another shape: its thread has to wake.
@@ -116,7 +119,7 @@ impl Bed {
         for round in rounds(asked) {
             round.iter().for_each(|each| self.set_shape(each.link, each.way, each.shape));
             thread::sleep(SETTLE);
-            for batch in round.chunks(AT_ONCE) {
+            for batch in batches(&round) {
                 super::check(cancel)?;
                 measured.extend(self.measure_at_once(batch)?);
             }
@@ -167,6 +170,22 @@ fn rounds(asked: &[Asked]) -> Vec<Vec<&Asked>> {
         }
     }
     rounds
+}
+
+/// Parts of a round that are measured at once.
+fn batches<'a, 'b>(round: &'b [&'a Asked]) -> Vec<&'b [&'a Asked]> {
+    let (mut batches, mut rest) = (Vec::new(), round);
+    while !rest.is_empty() {
+        let mut together = 0;
+        let fitting = rest.iter().take(AT_ONCE_MAX).take_while(|each| {
+            together += measured_rate(&each.shape).unwrap_or(0);
+            together <= AT_ONCE_BPS
+        });
+        let (batch, others) = rest.split_at(fitting.count().max(AT_ONCE_MIN).min(rest.len()));
+        batches.push(batch);
+        rest = others;
+    }
+    batches
 }
 
 /// Bits of a probe on the wire.
@@ -330,6 +349,23 @@ mod tests {
         let many = (0..fill).map(|number| Arrival { sent: began, at: began + line * number + of.delay, alone: false });
         let both = ones.chain(many).enumerate();
         both.filter(|(number, _)| loses_every == 0 || *number as u32 % loses_every != 1).map(|(_, each)| each).collect()
+    }
+
+    #[test]
+    fn slow_links_are_measured_many_at_once_and_fast_ones_few() {
+        let of = |mbit: u64, count: usize| {
+            let shape = LinkShape { rate_bps: Some(mbit * MBIT), ..LinkShape::default() };
+            (0..count).map(|link| Asked { link, way: 0, name: String::new(), shape }).collect::<Vec<_>>()
+        };
+        let lens = |asked: Vec<Asked>| {
+            let round: Vec<&Asked> = asked.iter().collect();
+            batches(&round).iter().map(|batch| batch.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(lens(of(10, 30)), [12, 12, 6]);
+        assert_eq!(lens(of(25, 14)), [6, 6, 2]);
+        assert_eq!(lens(of(400, 5)), [4, 1]);
+        assert_eq!(lens(of(10, 2)), [2]);
+        assert!(lens(Vec::new()).is_empty());
     }
 
     #[test]
