@@ -366,7 +366,7 @@ fn check(flags: &LabCheckFlags) -> Result<Code, Failure> {
         let plan = load(path, &flags.form)?;
         let cells = plan.cells();
         let bounds = Bounds::of_all(&plan, &cells);
-        let time = trial::estimate(&plan, &cells, &bounds, plan.repetitions) / plan.jobs;
+        let time = trial::estimate(&plan, &cells, &bounds, plan.repetitions, plan.jobs);
         if plan.sim.is_none() {
             all.push(time);
         }

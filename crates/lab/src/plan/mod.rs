@@ -135,6 +135,8 @@ pub struct Candidate {
     pub flags: Vec<String>,
     /// Further flags of who fetches.
     pub leecher_flags: Vec<String>,
+    /// Whether no other run goes on beside its runs, whatever [`Plan::jobs`] is: what keeps the processors busy.
+    pub alone: bool,
 }
 
 /// Who is where.

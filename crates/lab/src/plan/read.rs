@@ -211,8 +211,10 @@ fn candidate(node: &Node) -> Located<Candidate> {
         return Err((node.line, problem));
     }
     let (flags, leecher_flags) = (flags_of(all)?, flags_of(leechers)?);
+    let alone = fields.get("alone").map(|node| told(node.read("alone", "true or false", |text| text.parse().ok())));
+    let alone = alone.transpose()?.unwrap_or(false);
     told(fields.finish())?;
-    Ok(Candidate { name: called, routing, client, selector, paths, connections, flags, leecher_flags })
+    Ok(Candidate { name: called, routing, client, selector, paths, connections, flags, leecher_flags, alone })
 }
 
 /// Flags that `get` and `share` are given besides; those that a run sets itself are refused.

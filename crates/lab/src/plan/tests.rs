@@ -192,6 +192,21 @@ fn a_plan_that_says_so_has_a_standard_form() {
 }
 
 #[test]
+fn who_runs_alone_takes_nobody_beside() {
+    let of = |alone: &str| PLAN.replace("routing = \"scion\"", &format!("routing = \"scion\"\nalone = {alone}"));
+    let seconds = |plan: &Plan, jobs| {
+        let cells = plan.cells();
+        crate::trial::estimate(plan, &cells, &crate::fluid::Bounds::of_all(plan, &cells), 1, jobs).as_secs_f64()
+    };
+    let [all, some] = [PLAN.to_owned(), of("true")].map(|text| read(&text).unwrap());
+    assert_eq!((all.candidates[1].alone, some.candidates[1].alone), (false, true));
+    assert_eq!(seconds(&all, 1), seconds(&some, 1));
+    assert!((seconds(&all, 2) - seconds(&all, 1) / 2.0).abs() < 1e-6);
+    assert!(seconds(&all, 2) < seconds(&some, 2) && seconds(&some, 2) < seconds(&some, 1));
+    assert!(read(&of("\"often\"")).unwrap_err().to_string().contains("true or false"));
+}
+
+#[test]
 fn a_figure_names_the_cells_that_it_is_of() {
     let of =
         |name: &str| PLAN.replace("groups = \"connections\"", &format!("groups = \"placement\"\nof = [\"{name}\"]"));
@@ -457,7 +472,7 @@ fn claims_of_times_hold_for_a_content_of_any_size() {
 fn look_through(plan: Plan) {
     for plan in Form::ALL.map(|form| plan.clone().in_form(form)) {
         let cells = plan.cells();
-        let time = crate::trial::estimate(&plan, &cells, &crate::fluid::Bounds::of_all(&plan, &cells), u32::MAX);
+        let time = crate::trial::estimate(&plan, &cells, &crate::fluid::Bounds::of_all(&plan, &cells), u32::MAX, 1);
         // Those of as many plans as one likes are added up.
         assert!(time.checked_mul(10_000).is_some(), "{time:?}");
         for cell in &cells {

@@ -284,14 +284,15 @@ fn write_whole(path: &Path, text: &str) -> Result<(), TrialError> {
     Ok(written.map_err(|error| BedError::file(path, error))?)
 }
 
-/// How long the runs of a plan take, about, before any was made; `bounds` are of its cells.
-pub fn estimate(plan: &Plan, cells: &[Cell], bounds: &[Bounds], repetitions: u32) -> Duration {
+/// How long the runs of a plan take, about, before any was made, so many of those at once that may be; `bounds` are of its cells.
+pub fn estimate(plan: &Plan, cells: &[Cell], bounds: &[Bounds], repetitions: u32, jobs: u32) -> Duration {
     let one = |(cell, bounds): (&Cell, &Bounds)| {
         let under = plan.under(cell);
         let least = bounds.seconds(plan, cell).unwrap_or(0.0).max(by_limits(&under, cell));
         let peers = &under.placements[cell.placement].peers;
         let joins = peers.iter().map(|peer| peer.join.as_secs_f64()).fold(0.0, f64::max);
-        AROUND_SECONDS + joins + FLUID_FACTOR * least
+        let seconds = AROUND_SECONDS + joins + FLUID_FACTOR * least;
+        if plan.candidates[cell.candidate].alone { seconds } else { seconds / f64::from(jobs.max(1)) }
     };
     let seconds = cells.iter().zip(bounds).map(one).sum::<f64>() * f64::from(repetitions);
     Duration::from_secs_f64(seconds.clamp(0.0, ESTIMATE_SECONDS_MAX))

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -109,13 +110,23 @@ fn run_all(
         return Ok(());
     }
     let contents = Contents::make(plan, open, place, options, cancel)?;
-    let ground =
-        Runs { folder, plan, lease, options, open, place, contents: &contents, next: AtomicUsize::new(0), cancel };
-    let jobs = options.jobs.unwrap_or(plan.jobs) as usize;
+    let ground = Runs {
+        folder,
+        plan,
+        lease,
+        options,
+        open,
+        place,
+        contents: &contents,
+        next: AtomicUsize::new(0),
+        turn: RwLock::default(),
+        cancel,
+    };
+    let jobs = options.jobs.unwrap_or(plan.jobs);
     let mut pace = Pace::new(plan, open, jobs);
     let (tell, told) = channel();
     thread::scope(|scope| {
-        for slot in 0..jobs.clamp(1, open.len()) {
+        for slot in 0..(jobs as usize).clamp(1, open.len()) {
             let (ground, tell) = (&ground, tell.clone());
             scope.spawn(move || ground.work(slot, &tell));
         }
@@ -182,6 +193,8 @@ struct Runs<'a> {
     contents: &'a Contents,
     /// The first run that nobody has taken.
     next: AtomicUsize,
+    /// Held by runs that go on, by those that are to be alone for themselves.
+    turn: RwLock<()>,
     cancel: &'a AtomicBool,
 }
 
@@ -191,6 +204,9 @@ impl Runs<'_> {
         loop {
             let at = self.next.fetch_add(1, Ordering::Relaxed);
             let Some((cell, repetition)) = self.open.get(at) else { return };
+            let is_alone = self.plan.candidates[cell.candidate].alone;
+            let _alone = is_alone.then(|| self.turn.write().unwrap_or_else(PoisonError::into_inner));
+            let _beside = (!is_alone).then(|| self.turn.read().unwrap_or_else(PoisonError::into_inner));
             let begun = Instant::now();
             // Whoever listens lives as long as the workers do.
             tell.send(WorkerEvent::Begins(at)).ok();
@@ -337,18 +353,21 @@ struct Pace {
     estimated: f64,
     taken: Vec<f64>,
     open: usize,
-    jobs: usize,
+    /// How many go on at once, in the mean.
+    at_once: f64,
 }
 
 impl Pace {
-    fn new(plan: &Plan, open: &[(&Cell, u32)], jobs: usize) -> Self {
+    fn new(plan: &Plan, open: &[(&Cell, u32)], jobs: u32) -> Self {
         let cells: Vec<Cell> = open.iter().map(|(cell, _)| (*cell).clone()).collect();
+        let bounds = Bounds::of_all(plan, &cells);
+        let seconds = |jobs| estimate(plan, &cells, &bounds, 1, jobs).as_secs_f64();
+        let (apart, at_once) = (seconds(1), seconds(jobs));
         Self {
-            estimated: estimate(plan, &cells, &Bounds::of_all(plan, &cells), 1).as_secs_f64()
-                / open.len().max(1) as f64,
+            estimated: apart / open.len().max(1) as f64,
             taken: Vec::new(),
             open: open.len(),
-            jobs: jobs.max(1),
+            at_once: if at_once > 0.0 { apart / at_once } else { 1.0 },
         }
     }
 
@@ -364,7 +383,7 @@ impl Pace {
             self.taken.iter().sum::<f64>() / self.taken.len() as f64
         };
         let left = each * (self.open - self.taken.len()) as f64 - current.as_secs_f64().min(each);
-        Duration::from_secs_f64(left.max(0.0) / self.jobs as f64)
+        Duration::from_secs_f64(left.max(0.0) / self.at_once)
     }
 }
 
