@@ -78,7 +78,7 @@ pub(crate) async fn config(
             CongestionChoice::Cubic => Congestion::Cubic,
             CongestionChoice::Bbr => Congestion::Bbr,
         };
-        Ok(Own { identity: identity?, allowed, congestion, budget })
+        Ok(Own { identity: identity?, allowed, congestion, budget, paths: flags.scion.paths_per_connection })
     };
     let (paths, teller) = ((&flags.scion.paths, policy), Teller { chatter, has_events: flags.json });
     let opened = match open(paths, &flags.scion.path, listen.first().copied(), own, teller).await {
@@ -119,6 +119,8 @@ struct Own {
     allowed: Option<HashSet<NodeId>>,
     congestion: Congestion,
     budget: QuicBudget,
+    /// Of one connection.
+    paths: u32,
 }
 
 /// Our place as a bulk transfer needs it. `is_asked_for` says that nothing goes without it; else SCION may be missing.
@@ -145,6 +147,7 @@ pub(crate) async fn bulk_config(
             allowed: None,
             congestion: Congestion::Bbr,
             budget: QuicBudget::new(BUFFER_BYTES_DEFAULT),
+            paths: 1,
         })
     };
     match open((&flags.scion, policy), &flags.path, listen.first().copied(), own, teller).await {
@@ -182,7 +185,7 @@ async fn open(
         Some(listen) => listen,
         None => ScionAddr::new(ours, SocketAddr::new(local_ip(&lookup)?, 0)),
     };
-    let Own { identity, allowed, congestion, budget } =
+    let Own { identity, allowed, congestion, budget, paths: paths_per_connection } =
         own(local).map_err(|error| Failure::new(Code::Storage, error))?;
     Ok(ScionConfig {
         local,
@@ -194,6 +197,7 @@ async fn open(
         known: None,
         allowed,
         congestion,
+        paths_per_connection,
         budget,
     })
 }

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use anabranch_asnet::network::Network;
+use anabranch_asnet::link::LinkShape;
+use anabranch_asnet::network::{Direction, Network};
 use anabranch_paths::{Endpoint, IsdAs, ScionAddr, ScionPath};
 use anabranch_scion_wire::scmp::Message;
 use anabranch_scion_wire::{Address, HeaderFields, HeaderTemplate, PathRef, Ports, checksum};
@@ -232,6 +233,39 @@ fn another_path_is_taken_when_a_link_goes_down() {
     });
     assert_eq!(code, 0, "{stderr}");
     assert_same(&dir.path().join("out"), &file);
+}
+
+#[test]
+fn one_connection_goes_over_two_paths_where_both_sides_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = vec![("one.bin".into(), noise(6_000_000, 12))];
+    fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
+    let network = embedded::start(142, DIAMOND);
+    let cores = ["1-ff00:0:110", "1-ff00:0:120"];
+    for core in cores {
+        let link = network.find_link(core, Some("1-ff00:0:112")).unwrap();
+        let shape = LinkShape { rate_bps: Some(20_000_000), ..LinkShape::default() };
+        network.set_link_shape(link, Direction::Both, shape).unwrap();
+    }
+    let sent = || cores.map(|core| network.router(core.parse().unwrap()).unwrap().stats(2).unwrap().sent_bytes);
+    let one_path = ["--selector", "first", "--paths", "1"];
+    let spread = ["--paths-per-connection", "2"];
+    let (_sharer, _, magnet) =
+        share(dir.path(), &network, "1-ff00:0:111", &[&["one.bin"][..], &one_path, &spread].concat());
+    for (out, flags) in [("both", &spread[..]), ("one", &[][..])] {
+        let before = sent();
+        let arguments = [&[&magnet, "-o", out][..], &one_path, flags].concat();
+        let (code, _, stderr) = finish(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments));
+        assert_eq!(code, 0, "{stderr}");
+        assert_same(&dir.path().join(out), &file);
+        let after = sent();
+        let passed = [0, 1].map(|way: usize| after[way] - before[way]);
+        let least = *passed.iter().min().unwrap();
+        match out {
+            "both" => assert!(least > 1_500_000, "{passed:?}"),
+            _ => assert!(least < 600_000, "{passed:?}"),
+        }
+    }
 }
 
 /// The routers that die: of each AS on the way over the second core, at the side of each link.

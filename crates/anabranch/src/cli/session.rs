@@ -206,6 +206,10 @@ pub(crate) struct ScionFlags {
     /// Congestion control of connections over SCION
     #[arg(long, value_name = "NAME", value_enum, default_value_t = CongestionChoice::Bbr)]
     pub congestion: CongestionChoice,
+    /// Paths that one connection over SCION spreads over at most, by multipath QUIC (a draft), where both sides say so; 1 leaves each connection
+    /// its own path, and lets the selector choose
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub paths_per_connection: u32,
     /// File with this node's key, made if it is not there [default: one that is kept for the address that --listen gives with a
     /// port, else a new one each time]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

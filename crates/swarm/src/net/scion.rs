@@ -69,6 +69,8 @@ pub struct ScionConfig {
     pub allowed: Option<HashSet<NodeId>>,
     /// The congestion control of our connections.
     pub congestion: Congestion,
+    /// Paths that one connection goes over at most: with more than one, those that are dialled from here spread over others by themselves.
+    pub paths_per_connection: u32,
     /// The memory that peers may fill over QUIC.
     pub budget: QuicBudget,
 }
@@ -246,6 +248,7 @@ impl ScionNet {
             allowed: config.allowed.clone(),
             mtu_bytes_max: here.mtu,
             budget: config.budget.clone(),
+            paths: config.paths_per_connection,
             ..QuicOptions::default()
         };
         let endpoint = QuicEndpoint::bind_scion(config.local, here.ports.clone(), &config.identity, &options)?;
@@ -337,7 +340,26 @@ impl ScionNet {
         }
         self.meet(remote, stream.node_id()).await?;
         self.watch(&stream, Some(Arc::clone(path)));
+        if let (2.., Some(route)) = (self.config.paths_per_connection, stream.route()) {
+            tokio::task::spawn_local(Rc::clone(self).widen(remote, route, Arc::clone(path)));
+        }
         Ok(stream.into())
+    }
+
+    /// Lets a connection go over further paths: one after the other those that share the fewest links with what it has, then the shortest.
+    async fn widen(self: Rc<Self>, remote: ScionAddr, route: QuicRoute, first: Arc<ScionPath>) {
+        let Some(mut found) = self.found(remote, Payload::Quic).await.map(|found| found.paths) else { return };
+        let mut taken = first.interfaces.to_vec();
+        found.retain(|path| path.interfaces != first.interfaces);
+        for _ in 1..self.config.paths_per_connection {
+            let shared = |path: &ScionPath| path.interfaces.iter().filter(|each| taken.contains(each)).count();
+            let best = (0..found.len()).min_by_key(|at| (shared(&found[*at]), found[*at].interfaces.len()));
+            let Some(path) = best.map(|at| found.swap_remove(at)) else { return };
+            // A path that cannot be had is left out; the connection goes on over the others.
+            if self.endpoint.widen(&route, remote, &path).await.is_ok() {
+                taken.extend_from_slice(&path.interfaces);
+            }
+        }
     }
 
     /// Whoever is at `remote` proved `key`: that has to be the one that it had before, where the user named it.

@@ -53,6 +53,7 @@ impl Net {
             known: None,
             allowed: None,
             congestion: Congestion::default(),
+            paths_per_connection: 1,
             budget: QuicBudget::default(),
         };
         let mut options = Options::new(identity);

@@ -56,6 +56,8 @@ pub struct QuicOptions {
     pub budget: QuicBudget,
     /// The protocol that both sides must name (ALPN).
     pub protocol: Vec<u8>,
+    /// Paths that one connection may have, where the other side allows it as well (draft-ietf-quic-multipath); 1 for none but its own.
+    pub paths: u32,
 }
 
 impl Default for QuicOptions {
@@ -66,6 +68,7 @@ impl Default for QuicOptions {
             mtu_bytes_max: MTU_MAX,
             budget: QuicBudget::default(),
             protocol: super::tls::ALPN.to_vec(),
+            paths: 1,
         }
     }
 }
@@ -91,6 +94,10 @@ pub(super) fn transport(options: &QuicOptions, mtu_bytes: u16) -> Arc<TransportC
         // acknowledgement in one datagram it panics, and takes the process with it.
         .ack_frequency_config(None)
         .datagram_receive_buffer_size(None);
+    if options.paths > 1 {
+        config.max_concurrent_multipath_paths(options.paths);
+        config.default_path_keep_alive_interval(Some(KEEP_ALIVE)).default_path_max_idle_timeout(Some(IDLE_TIMEOUT));
+    }
     config.congestion_controller_factory(Arc::new(ProbesAsideConfig(congestion(options))));
     Arc::new(config)
 }

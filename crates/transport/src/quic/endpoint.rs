@@ -19,7 +19,7 @@ use super::config::{self, MTU_MAX, MTU_MIN, QuicOptions};
 use super::driver::Driver;
 use super::lanes::{LANES, PREAMBLE, RecvLanes, SendLanes};
 use super::scion::{self, ScionPort};
-use super::stream::QuicStream;
+use super::stream::{QuicRoute, QuicStream};
 use super::tls;
 use super::udp::UdpPort;
 use crate::{ConnectError, Identity, NodeId};
@@ -242,6 +242,27 @@ impl QuicEndpoint {
         let mtu_bytes = u16::try_from(info.payload_len_max).unwrap_or(u16::MAX);
         let peer = PathPeer::new(endpoint, Path::scion(socket.local().host.ip(), remote.host.ip(), Arc::clone(path)));
         self.open(peer, scion::address_of(route), mtu_bytes, Some(taken), pin).await
+    }
+
+    /// Lets a connection to `remote` that was dialled from here go over `path` too, where both sides allow several
+    /// ([`QuicOptions::paths`]). What is sent then goes over all of them, as their windows have room.
+    pub async fn widen(&self, route: &QuicRoute, remote: ScionAddr, path: &Arc<ScionPath>) -> Result<(), ConnectError> {
+        let endpoint = Endpoint::Scion(remote);
+        let Underlay::Scion(socket) = &self.ground else {
+            return Err(ConnectError::WrongNetwork { endpoint, local: self.local() });
+        };
+        if let Some(needed) = path.mtu_lacking(socket.local().host.ip(), remote.host.ip(), MTU_MIN.into()) {
+            return Err(ConnectError::PathTooNarrow { endpoint, mtu_bytes: path.mtu, needed });
+        }
+        let registered = socket.register(remote, path).map_err(|source| ConnectError::Route { endpoint, source })?;
+        let taken = RouteGuard { socket: socket.clone(), route: registered, is_registered: true };
+        let (wider, connection) = (route.add(scion::address_of(registered)), route.connection().clone());
+        wider.await.map_err(|source| ConnectError::Io { endpoint, source })?;
+        self.driver.handle().spawn(async move {
+            connection.closed().await;
+            drop(taken);
+        });
+        Ok(())
     }
 
     async fn open(

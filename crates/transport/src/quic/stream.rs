@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
@@ -14,7 +15,7 @@ use std::time::Duration;
 use anabranch_paths::{PathPeer, ScionPath};
 use anabranch_scion::socket::{RouteError, RouteId, RouteInfo};
 use bytes::{Bytes, BytesMut};
-use noq::PathId;
+use noq::{PathError, PathId, PathStatus};
 
 use super::budget::{Account, Charge, Charged, QuicBudget};
 use super::config::{SEND_WINDOW_MAX, SEND_WINDOW_MIN};
@@ -38,6 +39,9 @@ const COPIED_SHORT_MAX: u64 = 32 * 1024;
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How long what was written before a stream was dropped may take to be delivered.
 const LINGER: Duration = Duration::from_secs(10);
+/// How often, and how many times, a further path is asked for until the other side is ready for it.
+const ADD_EVERY: Duration = Duration::from_millis(100);
+const ADD_TRIES: u32 = 20;
 /// Written bytes between two looks at the congestion window.
 const WINDOW_LOOK_BYTES: u64 = 256 * 1024;
 
@@ -104,6 +108,25 @@ impl QuicRoute {
         let stats = self.connection.path_stats(PathId::ZERO);
         let passed = |stats: noq::PathStats| PassedBytes { received: stats.udp_rx.bytes, sent: stats.udp_tx.bytes };
         stats.map_or_else(PassedBytes::default, passed)
+    }
+
+    /// Lets the connection go over the route of an address too.
+    pub(super) async fn add(&self, address: SocketAddr) -> io::Result<()> {
+        for _ in 0..ADD_TRIES {
+            match self.connection.open_path(address, PathStatus::Available).await {
+                Ok(_) => return Ok(()),
+                // What a path's packets are to be called comes from the other side, after the handshake.
+                Err(PathError::RemoteCidsExhausted | PathError::MaxPathIdReached) => {
+                    tokio::time::sleep(ADD_EVERY).await
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+        Err(io::Error::other("the other side allows no further path"))
+    }
+
+    pub(super) fn connection(&self) -> &noq::Connection {
+        &self.connection
     }
 
     /// Ends the connection, because the way is gone.
