@@ -40,7 +40,7 @@ demo: build ## Fetch one file over one path, over naive paths and over disjoint 
 lab: deps build ## Compare SCION with BGP on the same links, as PLAN says (as root; PLAN=plans/000-fig4.toml takes half an hour, FLAGS=--quick minutes, FLAGS=--full hours)
 	$(ANABRANCH_BIN) lab run $(PLAN) --out $(TARGET)/lab $(FLAGS)
 
-results: deps build ## Run all plans for real packets in their quick form, and write docs/results.md anew (as root; a quarter of an hour; PLANS=... for some, FORM= for the standard form: three hours)
+results: deps build ## Run all plans for real packets in their quick form, and write docs/results.md anew (as root; sixteen minutes; PLANS=... for some, FORM= for the standard form: three hours)
 	$(ANABRANCH_BIN) lab run $(PLANS) $(FORM) --resume --out $(TARGET)/results || [ $$? = 4 ]
 	$(ANABRANCH_BIN) lab report $(TARGET)/results/*/ --markdown >$(TARGET)/results.md
 	mv $(TARGET)/results.md docs/results.md

@@ -50,8 +50,9 @@ const FIGURES: &str = "figures";
 const LOGS: &str = "runs";
 /// Seconds that a run takes besides its transfers, for estimates before anything has run.
 const AROUND_SECONDS: f64 = 5.0;
-/// How much longer transfers take than where the network alone is the limit, for the same: slowest peers, and processors.
-const FLUID_FACTOR: f64 = 2.0;
+/// How much longer transfers take than where the network alone is the limit, for the same: of one who fetches, and of several, the slowest
+/// of whom counts.
+const FLUID_FACTORS: [f64; 2] = [1.3, 2.0];
 /// Longest time that is estimated for a plan: thirty thousand years, so that plans of any limits can be added up.
 const ESTIMATE_SECONDS_MAX: f64 = 1e12;
 
@@ -291,7 +292,8 @@ pub fn estimate(plan: &Plan, cells: &[Cell], bounds: &[Bounds], repetitions: u32
         let least = bounds.seconds(plan, cell).unwrap_or(0.0).max(by_limits(&under, cell));
         let peers = &under.placements[cell.placement].peers;
         let joins = peers.iter().map(|peer| peer.join.as_secs_f64()).fold(0.0, f64::max);
-        let seconds = AROUND_SECONDS + joins + FLUID_FACTOR * least;
+        let is_swarm = peers.iter().filter(|peer| peer.role == Role::Leecher).count() > 1;
+        let seconds = AROUND_SECONDS + joins + FLUID_FACTORS[usize::from(is_swarm)] * least;
         if plan.candidates[cell.candidate].alone { seconds } else { seconds / f64::from(jobs.max(1)) }
     };
     let seconds = cells.iter().zip(bounds).map(one).sum::<f64>() * f64::from(repetitions);
