@@ -1,7 +1,6 @@
 //! Round-trip times as the kernel estimates them for the TCP connections of a namespace (`sock_diag(7)`, `TCP_INFO`).
 
 use std::io;
-use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -96,7 +95,7 @@ fn read(mut answer: &[u8], times: &mut Vec<Duration>) -> bool {
         answer = &answer[aligned(len).min(answer.len())..];
     }
     // What has no messages has no further ones.
-    answer.len() >= mem::size_of::<u32>()
+    !answer.is_empty()
 }
 
 /// The estimate among the attributes of a connection.

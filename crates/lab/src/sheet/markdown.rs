@@ -24,7 +24,7 @@ pub fn page(all: &[Results]) -> String {
             text,
             "| [{0}](#{0}) | {1} | {done}{failed} | {2} | {3} | {4} | {5} |\n",
             results.plan.id,
-            form(results),
+            results.plan.form.name(),
             count(|verdict| matches!(verdict, Verdict::Holds(_))),
             count(|verdict| matches!(verdict, Verdict::Fails(_))),
             count(|verdict| matches!(verdict, Verdict::Unknown)),
@@ -33,10 +33,6 @@ pub fn page(all: &[Results]) -> String {
     }
     all.iter().for_each(|results| section(&mut text, results));
     text
-}
-
-fn form(results: &Results) -> &'static str {
-    results.plan.form.name()
 }
 
 fn section(text: &mut String, results: &Results) {
@@ -49,7 +45,7 @@ fn section(text: &mut String, results: &Results) {
     put!(
         text,
         ". {} form: {} bytes, {}, seed {}{}; {} processors ({}), Linux {}; links measured before: {}.\n",
-        form(results),
+        plan.form.name(),
         plan.content_bytes,
         repetitions(&sheet),
         plan.seed,

@@ -91,9 +91,9 @@ fn measures_are_of_peers_that_need_links() {
     let run = run("swarm/bgp", 0, 8.0);
     assert_eq!(run.value(Measure::Goodput), Some(10.0));
     assert_eq!(run.value(Measure::Time), Some(8.0));
-    // 2 s for the 20 MB that both received.
     assert_eq!(run.value(Measure::RoundTrip), Some(20.0));
     assert_eq!((run.value(Measure::Payload), run.value(Measure::Gap)), (Some(1300.0), Some(3.0)));
+    // 2.1 s for the 20 MB that both received.
     assert!((run.value(Measure::Cpu).unwrap() - 2.1 / (20e6 / 1_073_741_824.0)).abs() < 1e-9);
     assert_eq!(run.value(Measure::Wire), Some(0.55));
     // 5 MB in the last four of eight seconds, as the settled rate is of them.
