@@ -349,15 +349,15 @@ impl ScionNet {
     /// Lets a connection go over further paths: one after the other those that share the fewest links with what it has, then the shortest.
     async fn widen(self: Rc<Self>, remote: ScionAddr, route: QuicRoute, first: Arc<ScionPath>) {
         let Some(mut found) = self.found(remote, Payload::Quic).await.map(|found| found.paths) else { return };
-        let mut taken = first.interfaces.to_vec();
         found.retain(|path| path.interfaces != first.interfaces);
+        let mut taken = vec![first];
         for _ in 1..self.config.paths_per_connection {
-            let shared = |path: &ScionPath| path.interfaces.iter().filter(|each| taken.contains(each)).count();
+            let shared = |path: &ScionPath| taken.iter().map(|other| path.overlap(other).links).sum::<usize>();
             let best = (0..found.len()).min_by_key(|at| (shared(&found[*at]), found[*at].interfaces.len()));
             let Some(path) = best.map(|at| found.swap_remove(at)) else { return };
             // A path that cannot be had is left out; the connection goes on over the others.
             if self.endpoint.widen(&route, remote, &path).await.is_ok() {
-                taken.extend_from_slice(&path.interfaces);
+                taken.push(path);
             }
         }
     }

@@ -229,15 +229,8 @@ impl QuicEndpoint {
         pin: Option<NodeId>,
     ) -> Result<QuicStream, ConnectError> {
         let endpoint = Endpoint::Scion(remote);
-        let Underlay::Scion(socket) = &self.ground else {
-            return Err(ConnectError::WrongNetwork { endpoint, local: self.local() });
-        };
-        if let Some(needed) = path.mtu_lacking(socket.local().host.ip(), remote.host.ip(), MTU_MIN.into()) {
-            return Err(ConnectError::PathTooNarrow { endpoint, mtu_bytes: path.mtu, needed });
-        }
-        let failed = |source| ConnectError::Route { endpoint, source };
-        let route = socket.register(remote, path).map_err(failed)?;
-        let taken = RouteGuard { socket: socket.clone(), route, is_registered: true };
+        let (socket, taken) = self.take_route(remote, path)?;
+        let (route, failed) = (taken.id(), |source| ConnectError::Route { endpoint, source });
         let info = socket.info(route).ok_or(RouteError::Gone).map_err(failed)?;
         let mtu_bytes = u16::try_from(info.payload_len_max).unwrap_or(u16::MAX);
         let peer = PathPeer::new(endpoint, Path::scion(socket.local().host.ip(), remote.host.ip(), Arc::clone(path)));
@@ -248,21 +241,27 @@ impl QuicEndpoint {
     /// ([`QuicOptions::paths`]). What is sent then goes over all of them, as their windows have room.
     pub async fn widen(&self, route: &QuicRoute, remote: ScionAddr, path: &Arc<ScionPath>) -> Result<(), ConnectError> {
         let endpoint = Endpoint::Scion(remote);
-        let Underlay::Scion(socket) = &self.ground else {
-            return Err(ConnectError::WrongNetwork { endpoint, local: self.local() });
-        };
-        if let Some(needed) = path.mtu_lacking(socket.local().host.ip(), remote.host.ip(), MTU_MIN.into()) {
-            return Err(ConnectError::PathTooNarrow { endpoint, mtu_bytes: path.mtu, needed });
-        }
-        let registered = socket.register(remote, path).map_err(|source| ConnectError::Route { endpoint, source })?;
-        let taken = RouteGuard { socket: socket.clone(), route: registered, is_registered: true };
-        let (wider, connection) = (route.add(scion::address_of(registered)), route.connection().clone());
+        let (_, taken) = self.take_route(remote, path)?;
+        let (wider, connection) = (route.add(scion::address_of(taken.id())), route.connection().clone());
         wider.await.map_err(|source| ConnectError::Io { endpoint, source })?;
         self.driver.handle().spawn(async move {
             connection.closed().await;
             drop(taken);
         });
         Ok(())
+    }
+
+    /// A route to `remote` over `path`, which has to be wide enough for QUIC, and the socket that has it.
+    fn take_route(&self, remote: ScionAddr, path: &ScionPath) -> Result<(&Socket, RouteGuard), ConnectError> {
+        let endpoint = Endpoint::Scion(remote);
+        let Underlay::Scion(socket) = &self.ground else {
+            return Err(ConnectError::WrongNetwork { endpoint, local: self.local() });
+        };
+        if let Some(needed) = path.mtu_lacking(socket.local().host.ip(), remote.host.ip(), MTU_MIN.into()) {
+            return Err(ConnectError::PathTooNarrow { endpoint, mtu_bytes: path.mtu, needed });
+        }
+        let route = socket.register(remote, path).map_err(|source| ConnectError::Route { endpoint, source })?;
+        Ok((socket, RouteGuard { socket: socket.clone(), route, is_registered: true }))
     }
 
     async fn open(

@@ -2,8 +2,9 @@
 //!
 //! A [`QuicEndpoint`] dials and accepts over one socket. Its packets are moved by a thread of its own, so that encryption
 //! runs beside the driver that hashes and writes. Migration is refused, and who wants a second path opens a second connection;
-//! only where both sides are told to ([`QuicOptions::paths`]), one goes over further paths too ([`QuicEndpoint::widen`]). Both sides prove an Ed25519 key ([`Identity`](crate::Identity)); a caller
-//! may insist on one ([`QuicEndpoint::connect`]), a listener may admit some only ([`QuicOptions::allowed`]).
+//! only where both sides are told to ([`QuicOptions::paths`]), one goes over further paths too ([`QuicEndpoint::widen`]).
+//! Both sides prove an Ed25519 key ([`Identity`](crate::Identity)); a caller may insist on one ([`QuicEndpoint::connect`]),
+//! a listener may admit some only ([`QuicOptions::allowed`]).
 //!
 //! What peers may make all connections hold comes out of one [`QuicBudget`].
 
