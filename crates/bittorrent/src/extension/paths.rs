@@ -35,6 +35,8 @@ pub const USED_MAX: usize = 32;
 const USED_FOR: Duration = Duration::from_secs(20);
 /// Between two messages that we send, so that many small decisions become one.
 pub const PATHS_INTERVAL: Duration = PATHS_RECEIVE_INTERVAL;
+/// The same where only what we use is other than before: that changes all the time, and is heeded slowly.
+const USED_INTERVAL: Duration = Duration::from_secs(5);
 /// Messages that a peer may send at once, and ...
 pub const PATHS_BURST_MAX: u32 = 16;
 /// ... the time after which it may send another one.
@@ -185,6 +187,7 @@ pub struct PathTalk {
     /// What changed on our side since the last message.
     unsaid: PathsNews,
     sent: Option<Instant>,
+    used_sent: Option<Instant>,
     /// Messages that the peer may send at once: how many it used up of [`PATHS_BURST_MAX`], and as of when.
     spent: u32,
     spent_at: Option<Instant>,
@@ -230,8 +233,13 @@ impl PathTalk {
         if self.unsaid == PathsNews::default() || self.deadline().is_some_and(|deadline| now < deadline) {
             return None;
         }
+        let is_early = self.used_sent.is_some_and(|sent| now < sent + USED_INTERVAL);
+        if is_early && !self.unsaid.wish && !self.unsaid.granted {
+            return None;
+        }
         let PathsNews { wish, granted, used } = std::mem::take(&mut self.unsaid);
         self.sent = Some(now);
+        self.used_sent = if used { Some(now) } else { self.used_sent };
         Some(PathsMessage {
             wish: wish.then_some(self.ours.wish),
             grants: granted.then(|| self.ours.grants.clone()),
@@ -250,6 +258,7 @@ impl PathTalk {
         self.unsaid.wish |= wish.is_some();
         self.unsaid.granted |= !grants.is_empty();
         self.unsaid.used |= !used.is_empty();
+        self.used_sent = None;
     }
 
     /// A message of the peer came. Messages that come too fast are left out, and so are grants that we did not wish for.
@@ -442,8 +451,11 @@ mod tests {
         assert_eq!(talk.next(now + PATHS_INTERVAL - Duration::from_millis(1)), None);
         let message = talk.next(now + PATHS_INTERVAL).unwrap();
         assert_eq!((message.wish, message.used.map(|used| used.len())), (None, Some(USED_MAX)));
+        talk.using(&paths(2));
+        assert_eq!(talk.next(now + USED_INTERVAL), None);
+        assert!(talk.next(now + PATHS_INTERVAL + USED_INTERVAL).is_some_and(|message| message.used.is_some()));
         talk.repeat();
-        let again = talk.next(now + 2 * PATHS_INTERVAL).unwrap();
+        let again = talk.next(now + 2 * PATHS_INTERVAL + USED_INTERVAL).unwrap();
         assert!(again.wish == Some(Some(WISH)) && again.used.is_some() && again.grants.is_none());
     }
 
@@ -498,7 +510,7 @@ mod tests {
                 prop_assert!(down.granted().len() <= wished);
             }
             for _ in 0..2 {
-                now += PATHS_INTERVAL;
+                now += USED_INTERVAL;
                 exchange(&mut down, &mut up, now);
                 exchange(&mut up, &mut down, now);
             }

@@ -90,6 +90,8 @@ pub(super) struct Conn {
     pub out: Vec<u8>,
     /// Of [`Content::gained`](super::content::Content::gained), how many the peer was told of.
     pub told: usize,
+    /// When it was told of pieces last; `None` where it is to be told at once.
+    pub told_at: Option<Instant>,
     /// Pieces that the peer was told of while we were super-seeding, once we are not any more: it is about to be told of the others.
     pub shown: Option<Bitfield>,
     pub dirty: bool,
@@ -109,6 +111,8 @@ pub(super) struct Conn {
     /// Pieces that the peer has and we want: interest lasts while there are any.
     pub wanted: u32,
     pub interested: bool,
+    /// Since when there are none, where interest is not taken back yet.
+    pub idle_since: Option<Instant>,
     /// What we asked for; to be changed by `ledger.rs` alone.
     pub requests: Requests,
     pub unsolicited: u32,
@@ -204,6 +208,7 @@ impl Conn {
             v2: negotiated.v2,
             out: Vec::new(),
             told: 0,
+            told_at: Some(now),
             shown: None,
             dirty: false,
             closing: false,
@@ -220,6 +225,7 @@ impl Conn {
             choking: true,
             wanted: 0,
             interested: false,
+            idle_since: None,
             requests: Requests::default(),
             unsolicited: 0,
             rejected: 0,

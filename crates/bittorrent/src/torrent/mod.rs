@@ -326,6 +326,7 @@ impl Torrent {
         if let Some(ledger) = self.ledger(id) {
             ledger.forget();
         }
+        self.tell_again(id);
         let Some(conn) = self.conns.remove(&id) else { return };
         if let Some(content) = &mut self.content {
             content.hashes.connection_lost(id);
@@ -438,6 +439,7 @@ impl Torrent {
             self.talk_of_paths(id, now);
             self.tell_addresses(id, now);
             self.tell_late(id, now);
+            self.end_interest(id, now);
         }
         self.exchange_peers(now);
         self.look_through_offers(now);
@@ -484,10 +486,8 @@ impl Torrent {
 
     /// Moves the control messages of `id` to the end of `into`.
     pub fn take_output(&mut self, id: ConnId, into: &mut Vec<u8>, now: Instant) {
+        self.tell_gained(id, now);
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        if let Some(content) = &self.content {
-            conn.tell_gained(content);
-        }
         if !conn.out.is_empty() {
             into.append(&mut conn.out);
             conn.last_sent = now;

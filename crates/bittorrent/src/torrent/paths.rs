@@ -36,6 +36,7 @@ impl Torrent {
             _ if before == state => {}
             PathState::Down => {
                 conn.waiting_since = None;
+                self.tell_again(id);
                 self.withdraw_requests(id, 0);
                 self.fill_all_requests(now);
             }

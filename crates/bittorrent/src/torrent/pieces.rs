@@ -10,8 +10,14 @@ use super::{ConnId, PeerMisbehaved, Torrent};
 use crate::PeerKey;
 use crate::wire::Message;
 
-/// How late a peer may hear of what we gained over a connection that is not its quickest.
+/// How late a peer that speaks of paths hears of what we gained where it has no use for it yet, over its quickest connection.
+pub(super) const HAVES_GATHERED_FOR: Duration = Duration::from_secs(1);
+/// The same over its other connections.
 pub(super) const HAVES_LATE_MAX: Duration = Duration::from_secs(5);
+/// Pieces that we gained of which these wait to tell.
+const HAVES_GATHERED_MAX: usize = 256;
+/// A peer without anything that we want may soon have something again.
+pub(super) const INTEREST_KEPT: Duration = Duration::from_secs(2);
 /// Haves that are written for a peer before it takes them: who has taken none of so many does not read.
 const HAVES_WAITING_MAX: usize = 64;
 
@@ -211,18 +217,26 @@ impl Torrent {
     }
 
     /// Has all who want to be told of pieces take what is there for them. Who speaks of paths knows what we gained over all of its
-    /// connections once it heard so over one: the quickest tells it, and the others when they have something else to say, or
-    /// [after a while](Torrent::tell_late).
+    /// connections once it heard so over one: the quickest tells it, and the others [after a while](Torrent::tell_late), many pieces
+    /// at once. So does the quickest where that makes no difference to the peer. Over each of four paths, and at once, every piece cost four
+    /// packets and as many acknowledgements for each peer.
     pub(super) fn call_to_hear(&mut self) {
         let mut hearers = Vec::new();
         for (key, peer) in &self.peers {
             match self.path_speaker(*key) {
-                Some(_) => hearers.extend(self.quickest(*key)),
+                Some(_) => hearers.extend(self.quickest(*key).filter(|id| !self.can_wait_for_news(*id))),
                 None => hearers.extend(&peer.conns),
             }
         }
         hearers.retain(|id| self.conns.get(id).is_some_and(Conn::cares_for_haves));
         hearers.into_iter().for_each(|id| self.touch(id));
+    }
+
+    /// Whether the peer of `id` has what it wants of us named already, and gains nothing from hearing of more at once: it waits for its turn,
+    /// or is about to be sent a block over `id`, and what is new with it. Who wants nothing of us may do so now, or may be a super-seeder,
+    /// which waits to hear of each piece.
+    fn can_wait_for_news(&self, id: ConnId) -> bool {
+        self.conns.get(&id).is_some_and(|conn| conn.interested_in_us && (conn.choking || !conn.uploads.is_empty()))
     }
 
     /// Tells everybody of all that was gained, before anything else is said: who hears first that we only upload may hang up before it
@@ -242,13 +256,49 @@ impl Torrent {
         told.into_iter().for_each(|id| self.touch(id));
     }
 
-    /// Once a tick: tells what was gained over a connection that had nothing else to say.
+    /// Once a tick: tells what was gained over a connection that was not told of it when others were.
     pub(super) fn tell_late(&mut self, id: ConnId, now: Instant) {
-        let gained = self.content.as_ref().map_or(0, |content| content.gained.len());
-        let is_late = |conn: &Conn| now.saturating_duration_since(conn.last_sent) > HAVES_LATE_MAX;
-        if self.conns.get(&id).is_some_and(|conn| conn.told < gained && conn.cares_for_haves() && is_late(conn)) {
+        let news = self.news_for(id);
+        let Some(conn) = self.conns.get(&id).filter(|conn| news > 0 && conn.cares_for_haves()) else { return };
+        let is_late = |after| conn.tells_late(news, after, now);
+        if is_late(HAVES_LATE_MAX) || is_late(HAVES_GATHERED_FOR) && self.quickest(conn.peer) == Some(id) {
             self.touch(id);
         }
+    }
+
+    /// Writes haves for what is new to the peer, where `id` is the connection that it hears so over, or has waited for long enough.
+    pub(super) fn tell_gained(&mut self, id: ConnId, now: Instant) {
+        let news = self.news_for(id);
+        let Some(conn) = self.conns.get(&id).filter(|_| news > 0) else { return };
+        let peer = conn.peer;
+        if !conn.tells_late(news, HAVES_LATE_MAX, now)
+            && self.path_speaker(peer).is_some()
+            && self.quickest(peer) != Some(id)
+        {
+            return;
+        }
+        if let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &self.content) {
+            conn.tell_gained(content);
+            conn.told_at = Some(now);
+        }
+    }
+
+    /// What was told over `id` of late may be lost with its path: the peer's other connections tell it too.
+    pub(super) fn tell_again(&mut self, id: ConnId) {
+        for other in self.siblings(id) {
+            if let Some(conn) = self.conns.get_mut(&other) {
+                conn.told_at = None;
+            }
+            if self.news_for(other) > 0 {
+                self.touch(other);
+            }
+        }
+    }
+
+    /// How many of the pieces that we gained the peer was not told of over `id`.
+    fn news_for(&self, id: ConnId) -> usize {
+        let gained = self.content.as_ref().map_or(0, |content| content.gained.len());
+        self.conns.get(&id).map_or(0, |conn| gained.saturating_sub(conn.told))
     }
 
     /// The connection of `peer` with the shortest round trip.
@@ -260,11 +310,20 @@ impl Torrent {
             .map(|(id, _)| id)
     }
 
-    /// Says so where interest began or ended (BEP 3, "interested").
+    /// Says so where interest began or ended (BEP 3, "interested"). Among peers that are equally far it ends and begins with every piece:
+    /// each time would be a message over every connection, and a choke and an unchoke in answer. So it ends [after a
+    /// while](Torrent::end_interest), or with the download.
     pub(super) fn update_interest(&mut self, id: ConnId, now: Instant) {
+        let is_finished = self.is_finished();
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let interesting = conn.wanted > 0;
+        if interesting {
+            conn.idle_since = None;
+        }
         if interesting == conn.interested {
+            return;
+        }
+        if !interesting && !is_finished && now < *conn.idle_since.get_or_insert(now) + INTEREST_KEPT {
             return;
         }
         conn.interested = interesting;
@@ -277,6 +336,13 @@ impl Torrent {
             self.close_if_useless(id);
         }
     }
+
+    /// Once a tick: ends interest of which nothing was left for a while.
+    pub(super) fn end_interest(&mut self, id: ConnId, now: Instant) {
+        if self.conns.get(&id).is_some_and(|conn| conn.idle_since.is_some()) {
+            self.update_interest(id, now);
+        }
+    }
 }
 
 impl Conn {
@@ -284,6 +350,11 @@ impl Conn {
     /// which wants to hear where they are.
     fn cares_for_haves(&self) -> bool {
         !(self.upload_only || self.is_seed() && self.said_all_at_once)
+    }
+
+    /// Whether `news` have gathered for long enough, or are so many, that a connection that need not tell them does.
+    fn tells_late(&self, news: usize, after: Duration, now: Instant) -> bool {
+        news >= HAVES_GATHERED_MAX || self.told_at.is_none_or(|at| now.saturating_duration_since(at) > after)
     }
 
     /// Writes haves for what the peer was not told of.

@@ -9,6 +9,11 @@ use tokio::sync::Notify;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
+/// Looks that somebody asked for take a part of the time no larger than one in so many, ...
+const LOOK_SHARE: u32 = 50;
+/// ... unless they would be further apart than this.
+const LOOKS_APART_MAX: Duration = Duration::from_millis(250);
+
 /// A content, as the task sees it that looks after its paths.
 pub(crate) trait PathsDriver {
     /// Calls `ask` with the manager.
@@ -21,20 +26,21 @@ pub(crate) trait PathsDriver {
     fn look(&self, now: Instant);
 }
 
-/// Looks after a content's paths until it ends, or the network. Whoever notifies `wake` asks for a look, and has it so long after the
-/// one before: what happens to many connections at once is one thing to look at. The network's word that a path is down does not wait.
+/// Looks after a content's paths until it ends, or the network. Whoever notifies `wake` asks for a look, and has it `apart_min` from
+/// the one before, or further where looks take long: what happens to many connections at once is one thing to look at. The network's
+/// word that a path is down does not wait.
 pub(crate) async fn drive(
     content: impl PathsDriver,
     wake: &Notify,
     mut news: Option<Receiver<ScmpEvent>>,
-    apart: Duration,
+    apart_min: Duration,
 ) {
-    let mut looked_at: Option<Instant> = None;
+    let (mut looked_at, mut apart): (Option<Instant>, _) = (None, apart_min);
     loop {
         let next_look = content.ask_manager(|manager| manager.next_look(Instant::now()));
         let asked = async {
             wake.notified().await;
-            if let Some(at) = looked_at.filter(|_| !apart.is_zero()) {
+            if let Some(at) = looked_at.filter(|_| !apart_min.is_zero()) {
                 tokio::time::sleep_until((at + apart).into()).await;
             }
         };
@@ -66,5 +72,6 @@ pub(crate) async fn drive(
         let now = Instant::now();
         looked_at = Some(now);
         content.look(now);
+        apart = apart_min.max((now.elapsed() * LOOK_SHARE).min(LOOKS_APART_MAX));
     }
 }

@@ -6,8 +6,9 @@ use super::lone::Lone;
 use super::sim::Content;
 use crate::extension::{Extension, encode_dont_have, encode_upload_only};
 use crate::handshake::Reserved;
-use crate::torrent::PeerMisbehaved;
 use crate::torrent::config::PENDING_HAVES_MAX;
+use crate::torrent::pieces::INTEREST_KEPT;
+use crate::torrent::{PeerMisbehaved, TICK};
 use crate::wire::Message;
 
 #[test]
@@ -25,11 +26,24 @@ fn interest_follows_have_bitfield_and_what_comes() {
     assert!(lone.deliver(id, asked[0]));
     lone.sent(id);
     lone.good(4);
-    assert_eq!(lone.sent(id), ["NotInterested", "Have(4)"]);
+    assert_eq!(lone.sent(id), ["Have(4)"]);
+    // Interest does not end with every piece that the peer is ahead.
+    lone.pass(INTEREST_KEPT / 2);
+    lone.say(id, Message::Have(6));
+    assert!(!lone.sent(id).iter().any(|said| said.ends_with("Interested")));
+    let asked = lone.requests(id);
+    assert!(lone.deliver(id, asked[0]));
+    lone.good(6);
+    lone.pass(INTEREST_KEPT - TICK * 2);
+    assert!(!lone.sent(id).contains(&"NotInterested".to_owned()));
+    lone.pass(TICK * 3);
+    assert!(lone.sent(id).contains(&"NotInterested".to_owned()));
     // BEP 54: a promise taken back.
     lone.say(id, Message::Have(5));
+    assert!(lone.sent(id).contains(&"Interested".to_owned()));
     lone.extended(id, Extension::DontHave, &encode_dont_have(5)).unwrap();
     lone.extended(id, Extension::DontHave, &encode_dont_have(5)).unwrap();
+    lone.pass(INTEREST_KEPT + TICK * 2);
     assert!(lone.sent(id).contains(&"NotInterested".to_owned()));
 }
 
@@ -43,6 +57,7 @@ fn a_bitfield_is_taken_late_and_again() {
     assert_eq!(lone.torrent.stats(lone.now).seeds, 1);
     // As aria2 does: the last word counts.
     lone.say(id, Message::Bitfield(Bitfield::new(20).as_bytes()));
+    lone.pass(INTEREST_KEPT + TICK * 2);
     assert!(lone.sent(id).contains(&"NotInterested".to_owned()));
     lone.say(id, Message::HaveAll);
     assert_eq!(

@@ -13,8 +13,9 @@ use crate::extension::{
 };
 use crate::handshake::Reserved;
 use crate::torrent::config::PATH_EVENTS_MAX;
-use crate::torrent::pieces::HAVES_LATE_MAX;
+use crate::torrent::pieces::{HAVES_GATHERED_FOR, HAVES_LATE_MAX};
 use crate::torrent::{PathEvent, PathState, TICK};
+use crate::wire::Message;
 
 const WISH: Wish = Wish { paths: 2, dial: false, selector: None };
 
@@ -196,7 +197,54 @@ fn who_speaks_of_paths_hears_of_a_piece_over_its_quickest_path_and_over_the_othe
     let told = wants(&mut lone);
     assert!(told.contains(&near) && told.contains(&stranger) && !told.contains(&far), "{told:?}");
     assert_eq!(lone.sent(near), ["Have(3)"]);
+    // Not even with something else to say: over each path, every piece would be a packet more, and an acknowledgement.
+    lone.torrent.set_path_state(far, PathState::Down, lone.now);
+    lone.good(4);
+    assert_eq!(lone.sent(far), Vec::<String>::new());
+    lone.torrent.set_path_state(far, PathState::Active, lone.now);
     lone.pass(HAVES_LATE_MAX + TICK * 2);
     assert!(wants(&mut lone).contains(&far));
-    assert_eq!(lone.sent(far), ["Have(3)"]);
+    assert_eq!(lone.sent(far), ["Have(3)", "Have(4)"]);
+    // Its quickest path fails: what it was not told is told over the next.
+    lone.good(5);
+    lone.torrent.set_path_state(near, PathState::Down, lone.now);
+    lone.good(6);
+    assert!(wants(&mut lone).contains(&far));
+    assert_eq!(lone.sent(far), ["Have(5)", "Have(6)"]);
+}
+
+#[test]
+fn who_speaks_of_paths_and_waits_for_its_turn_hears_of_pieces_once_a_second() {
+    let content = Content::v1(16 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    let ours = joined_over(&mut lone, 1, 1);
+    let stranger = lone.join();
+    for id in [ours, stranger] {
+        lone.say(id, Message::Interested);
+        lone.torrent.conns.get_mut(&id).unwrap().choking = true;
+        lone.sent(id);
+    }
+    let wants = |lone: &mut Lone| {
+        let mut dirty = Vec::new();
+        lone.torrent.take_dirty(&mut dirty);
+        dirty
+    };
+    wants(&mut lone);
+    lone.good(3);
+    assert_eq!(wants(&mut lone), [stranger]);
+    lone.good(4);
+    lone.pass(HAVES_GATHERED_FOR + TICK * 2);
+    assert!(wants(&mut lone).contains(&ours));
+    let haves = lone.sent(ours).into_iter().filter(|said| said.starts_with("Have(")).collect::<Vec<_>>();
+    assert_eq!(haves, ["Have(3)", "Have(4)"]);
+    // It may ask now.
+    let conn = lone.torrent.conns.get_mut(&ours).unwrap();
+    conn.choking = false;
+    wants(&mut lone);
+    lone.good(5);
+    assert!(wants(&mut lone).contains(&ours));
+    // What is sent to it anyway says so too.
+    lone.torrent.conns.get_mut(&ours).unwrap().choking = true;
+    lone.good(6);
+    assert_eq!(lone.sent(ours), ["Have(5)", "Have(6)"]);
 }
