@@ -187,6 +187,7 @@ pub struct PathTalk {
     /// What changed on our side since the last message.
     unsaid: PathsNews,
     sent: Option<Instant>,
+    /// The same of what we use; `None` where it is to be told at once.
     used_sent: Option<Instant>,
     /// Messages that the peer may send at once: how many it used up of [`PATHS_BURST_MAX`], and as of when.
     spent: u32,
@@ -239,7 +240,9 @@ impl PathTalk {
         }
         let PathsNews { wish, granted, used } = std::mem::take(&mut self.unsaid);
         self.sent = Some(now);
-        self.used_sent = if used { Some(now) } else { self.used_sent };
+        if used {
+            self.used_sent = Some(now);
+        }
         Some(PathsMessage {
             wish: wish.then_some(self.ours.wish),
             grants: granted.then(|| self.ours.grants.clone()),

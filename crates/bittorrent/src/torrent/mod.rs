@@ -486,7 +486,7 @@ impl Torrent {
 
     /// Moves the control messages of `id` to the end of `into`.
     pub fn take_output(&mut self, id: ConnId, into: &mut Vec<u8>, now: Instant) {
-        self.tell_gained(id, now);
+        self.tell_news(id, now);
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if !conn.out.is_empty() {
             into.append(&mut conn.out);

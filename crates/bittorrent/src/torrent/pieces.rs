@@ -267,7 +267,7 @@ impl Torrent {
     }
 
     /// Writes haves for what is new to the peer, where `id` is the connection that it hears so over, or has waited for long enough.
-    pub(super) fn tell_gained(&mut self, id: ConnId, now: Instant) {
+    pub(super) fn tell_news(&mut self, id: ConnId, now: Instant) {
         let news = self.news_for(id);
         let Some(conn) = self.conns.get(&id).filter(|_| news > 0) else { return };
         let peer = conn.peer;
@@ -317,13 +317,12 @@ impl Torrent {
         let is_finished = self.is_finished();
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let interesting = conn.wanted > 0;
-        if interesting {
-            conn.idle_since = None;
-        }
-        if interesting == conn.interested {
+        let changes = interesting != conn.interested;
+        if changes && !interesting && !is_finished && now < *conn.idle_since.get_or_insert(now) + INTEREST_KEPT {
             return;
         }
-        if !interesting && !is_finished && now < *conn.idle_since.get_or_insert(now) + INTEREST_KEPT {
+        conn.idle_since = None;
+        if !changes {
             return;
         }
         conn.interested = interesting;

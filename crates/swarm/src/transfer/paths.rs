@@ -26,22 +26,22 @@ pub(crate) trait PathsDriver {
     fn look(&self, now: Instant);
 }
 
-/// Looks after a content's paths until it ends, or the network. Whoever notifies `wake` asks for a look, and has it `apart_min` from
+/// Looks after a content's paths until it ends, or the network. Whoever notifies `wake` asks for a look, and has it `apart` from
 /// the one before, or further where looks take long: what happens to many connections at once is one thing to look at. The network's
 /// word that a path is down does not wait.
 pub(crate) async fn drive(
     content: impl PathsDriver,
     wake: &Notify,
     mut news: Option<Receiver<ScmpEvent>>,
-    apart_min: Duration,
+    apart: Duration,
 ) {
-    let (mut looked_at, mut apart): (Option<Instant>, _) = (None, apart_min);
+    let mut not_before: Option<Instant> = None;
     loop {
         let next_look = content.ask_manager(|manager| manager.next_look(Instant::now()));
         let asked = async {
             wake.notified().await;
-            if let Some(at) = looked_at.filter(|_| !apart_min.is_zero()) {
-                tokio::time::sleep_until((at + apart).into()).await;
+            if let Some(at) = not_before {
+                tokio::time::sleep_until(at.into()).await;
             }
         };
         let pause = async {
@@ -70,8 +70,8 @@ pub(crate) async fn drive(
             return;
         }
         let now = Instant::now();
-        looked_at = Some(now);
         content.look(now);
-        apart = apart_min.max((now.elapsed() * LOOK_SHARE).min(LOOKS_APART_MAX));
+        let longer = (now.elapsed() * LOOK_SHARE).min(LOOKS_APART_MAX);
+        not_before = (!apart.is_zero()).then(|| now + apart.max(longer));
     }
 }

@@ -23,6 +23,13 @@ fn sequence(id: u16) -> InterfaceSequence {
     InterfaceSequence::of_link(id)
 }
 
+/// The connections that have something to send since the last time.
+fn wants(lone: &mut Lone) -> Vec<ConnId> {
+    let mut dirty = Vec::new();
+    lone.torrent.take_dirty(&mut dirty);
+    dirty
+}
+
 /// Takes what was said of paths over a connection since the last time.
 fn said(lone: &mut Lone, id: ConnId) -> Vec<PathsMessage> {
     let payloads = lone.sent_extended(id, Extension::Paths.our_id());
@@ -184,11 +191,6 @@ fn who_speaks_of_paths_hears_of_a_piece_over_its_quickest_path_and_over_the_othe
     for (id, millis) in [(far, 80), (near, 10)] {
         lone.torrent.set_path_rtt(id, Duration::from_millis(millis));
     }
-    let wants = |lone: &mut Lone| {
-        let mut dirty = Vec::new();
-        lone.torrent.take_dirty(&mut dirty);
-        dirty
-    };
     for id in [far, near, stranger] {
         lone.sent(id);
     }
@@ -224,11 +226,6 @@ fn who_speaks_of_paths_and_waits_for_its_turn_hears_of_pieces_once_a_second() {
         lone.torrent.conns.get_mut(&id).unwrap().choking = true;
         lone.sent(id);
     }
-    let wants = |lone: &mut Lone| {
-        let mut dirty = Vec::new();
-        lone.torrent.take_dirty(&mut dirty);
-        dirty
-    };
     wants(&mut lone);
     lone.good(3);
     assert_eq!(wants(&mut lone), [stranger]);
@@ -238,8 +235,7 @@ fn who_speaks_of_paths_and_waits_for_its_turn_hears_of_pieces_once_a_second() {
     let haves = lone.sent(ours).into_iter().filter(|said| said.starts_with("Have(")).collect::<Vec<_>>();
     assert_eq!(haves, ["Have(3)", "Have(4)"]);
     // It may ask now.
-    let conn = lone.torrent.conns.get_mut(&ours).unwrap();
-    conn.choking = false;
+    lone.torrent.conns.get_mut(&ours).unwrap().choking = false;
     wants(&mut lone);
     lone.good(5);
     assert!(wants(&mut lone).contains(&ours));
