@@ -50,7 +50,13 @@ fn run(name: &str, config: PickerConfig, pieces: u32, blocks: u32, conns: u32, p
     while picker.wanted_missing_count() > 0 && done < BLOCKS_MAX && idle < conns {
         idle = 0;
         for (conn, (has, queue)) in (0..).map(ConnId).zip(&mut peers) {
-            let pace = Pace { rate_bytes: 1_000_000 + u64::from(conn.0), path: None, is_near: false };
+            let pace = Pace {
+                rate_bytes: 1_000_000 + u64::from(conn.0),
+                path: None,
+                is_near: false,
+                peer: None,
+                is_busy: false,
+            };
             picker.pick(conn, has, None, 32 - queue.len(), pace, start, &mut out);
             queue.extend(out.drain(..));
             idle += u32::from(queue.is_empty());

@@ -58,6 +58,7 @@ mod pulse;
 pub mod rate;
 pub mod reach;
 mod requests;
+pub mod suggest;
 pub mod super_seed;
 mod text;
 pub mod torrent;

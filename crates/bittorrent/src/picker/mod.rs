@@ -10,11 +10,12 @@
 //! 1. Pieces with a deadline, earliest first. One that is late is asked of several peers.
 //! 2. The piece this connection is at, to its end: contiguous blocks of a piece go to one peer, so that the uploader
 //!    reads in order and wrong data has one sender.
-//! 3. A piece somebody left unfinished.
+//! 3. For a path so slow that a whole piece would take it [`PATH_PIECE_SECS`]: one that another path of its peer is at, so that it is whole,
+//!    and can be passed on, as soon as the paths together can bring it. Then a piece somebody left unfinished.
 //! 4. For a peer so slow that a whole piece would take it [`WHOLE_PIECE_SECS`]: a piece another slow peer is at.
 //! 5. A piece nobody began, in the order of [`PieceOrder`] and [`RequestStrategy`], while the number of unfinished pieces
 //!    and [`PickerConfig::open_bytes_max`] allow it. So fast peers work on pieces of their own and no slow
-//!    peer holds them up.
+//!    peer holds them up. Among equally rare ones, first what the peer suggests (BEP 6): it knows what others are being sent.
 //! 6. A piece another connection is at.
 //! 7. Endgame: every wanted block is requested. Blocks outstanding at peers that are not much faster are asked of this one too.
 //!
@@ -53,13 +54,14 @@ use std::time::Instant;
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::geometry::Geometry;
 
-use crate::ConnId;
+use crate::{ConnId, PeerKey};
 use neighbours::Division;
-pub use neighbours::NEIGHBOURS_MAX;
+pub use neighbours::{NEIGHBOURS_MAX, Rank};
 use open::{Block, Delivery, OpenPiece};
 use pieces::{Pieces, State};
 pub use select::{
-    DUPLICATE_GAIN, DUPLICATES_MAX, ORDER_SCAN_MAX, PARTIALS_SPARE, PICK_BLOCKS_MAX, WHOLE_PIECE_SECS, WINDOW,
+    DUPLICATE_GAIN, DUPLICATES_MAX, ORDER_SCAN_MAX, PARTIALS_SPARE, PATH_PIECE_SECS, PICK_BLOCKS_MAX, SUGGESTED_MAX,
+    SUGGESTIONS_AWAITED, WHOLE_PIECE_SECS, WINDOW,
 };
 
 /// A block of a piece, in units of [`anabranch_content::geometry::BLOCK_LEN`].
@@ -164,6 +166,10 @@ pub struct Pace {
     pub path: Option<PathPace>,
     /// It leads to a neighbour: see [`Picker::divide`].
     pub is_near: bool,
+    /// Whose connection it is.
+    pub peer: Option<PeerKey>,
+    /// Whether something that it was asked for has not come yet.
+    pub is_busy: bool,
 }
 
 /// How a path stands beside its peer's other paths.
@@ -191,14 +197,39 @@ pub enum Received {
     NotRequested,
 }
 
-/// What the picker knows of a connection.
+/// What a peer that suggests pieces is not asked to begin besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Leaves {
+    #[default]
+    Nothing,
+    /// What only peers with everything have: somebody else is likely being sent it.
+    Fresh,
+    /// Anything: the next suggestion is on its way.
+    All,
+}
+
+/// What a peer suggests.
 #[derive(Clone, Debug)]
+struct Suggested {
+    /// Nobody began them; the newest last.
+    pieces: Vec<u32>,
+    /// When it suggested one last.
+    at: Instant,
+    /// Since then, a connection of it has run out of what it was asked for.
+    is_dry: bool,
+}
+
+/// What the picker knows of a connection.
+#[derive(Clone, Debug, Default)]
 struct Conn {
     rate_bytes: u64,
     /// The piece it takes blocks of.
     current: Option<u32>,
     parole: bool,
     is_near: bool,
+    peer: Option<PeerKey>,
+    /// What else than suggestions it is not asked to begin.
+    leaves: Leaves,
     /// When all it was asked for is expected, where it is one of several paths to its peer.
     due: Option<Instant>,
 }
@@ -224,6 +255,8 @@ pub struct Picker {
     /// Where the sequential order begins; what is before it comes last.
     front: u32,
     division: Division,
+    suggestions: BTreeMap<PeerKey, Suggested>,
+    full_peers: u32,
 }
 
 impl Picker {
@@ -248,6 +281,8 @@ impl Picker {
             free: 0,
             front: 0,
             division: Division::default(),
+            suggestions: BTreeMap::new(),
+            full_peers: 0,
         }
     }
 
@@ -347,6 +382,32 @@ impl Picker {
     /// Whether `piece` is wanted and not verified, begun or not.
     pub fn wants(&self, piece: u32) -> bool {
         self.pieces.wanted().get(piece)
+    }
+
+    /// `peer` suggests `piece` (BEP 6): among equally rare ones it is begun first, and for a while nothing else that only peers with everything
+    /// have. Answers whether that was news; of many the newest [`SUGGESTED_MAX`] count.
+    pub fn suggested(&mut self, peer: PeerKey, piece: u32, now: Instant) -> bool {
+        let known = self.suggestions.entry(peer).or_insert(Suggested { pieces: Vec::new(), at: now, is_dry: false });
+        if known.pieces.contains(&piece) {
+            return false;
+        }
+        let has_room = known.pieces.len() < SUGGESTED_MAX;
+        if !has_room {
+            known.pieces.remove(0);
+        }
+        known.pieces.push(piece);
+        (known.at, known.is_dry) = (now, false);
+        has_room
+    }
+
+    /// What `peer` suggested does not count any more.
+    pub fn forget_suggested(&mut self, peer: PeerKey) {
+        self.suggestions.remove(&peer);
+    }
+
+    /// How many connected peers have everything.
+    pub fn set_full_peers(&mut self, count: u32) {
+        self.full_peers = count;
     }
 
     /// `block` arrived from `conn`. One that came after its request was returned is kept where it is still missing.
@@ -515,8 +576,7 @@ impl Picker {
     }
 
     fn conn_mut(&mut self, conn: ConnId) -> &mut Conn {
-        let blank = Conn { rate_bytes: 0, current: None, parole: false, is_near: false, due: None };
-        self.conns.entry(conn).or_insert(blank)
+        self.conns.entry(conn).or_default()
     }
 
     /// Answers whether there was such a request.

@@ -8,7 +8,7 @@ use anabranch_content::geometry::BLOCK_LEN;
 
 use super::open::{Block, OpenPiece};
 use super::pieces::{State, common};
-use super::{BlockRef, Conn, Pace, PathPace, Picker, PieceOrder, RequestStrategy};
+use super::{BlockRef, Conn, Leaves, Pace, PathPace, Picker, PieceOrder, RequestStrategy};
 use crate::ConnId;
 
 /// Blocks one call hands out at most: 16 MiB, more than any pipeline tops up at once.
@@ -21,11 +21,20 @@ pub const DUPLICATES_MAX: usize = 2;
 /// A peer that would need longer for a whole piece shares one with other slow peers (libtorrent's threshold too).
 pub const WHOLE_PIECE_SECS: u64 = 20;
 
+/// A path that would need longer for a whole piece shares one with the other paths of its peer.
+pub const PATH_PIECE_SECS: u64 = 4;
+
 /// Pieces with free blocks that may exist beyond one and a half per connection.
 pub const PARTIALS_SPARE: usize = 4;
 
 /// Among how many of the best pieces a connection follows its inclination.
 pub const WINDOW: usize = 8;
+
+/// Pieces remembered that a peer suggests.
+pub const SUGGESTED_MAX: usize = 256;
+
+/// How long the next suggestion of a peer is waited for. What it does not suggest is likely being sent to somebody else.
+pub const SUGGESTIONS_AWAITED: Duration = Duration::from_secs(15);
 
 /// Entries looked at on the shelves before the bit scan takes over: peers that have few of the rare pieces.
 const SHELF_SCAN_MAX: usize = 1024;
@@ -83,7 +92,9 @@ impl Picker {
     ) {
         let end = out.len() + blocks.min(PICK_BLOCKS_MAX);
         self.note_rate(conn, pace.rate_bytes, now);
-        self.conn_mut(conn).is_near = pace.is_near;
+        let leaves = self.what_is_left(pace, now);
+        let known = self.conn_mut(conn);
+        (known.is_near, known.peer, known.leaves) = (pace.is_near, pace.peer, leaves);
         let begin = out.len();
         if let Some(only) = only {
             self.pick_among(conn, has, only, end, out);
@@ -255,6 +266,15 @@ impl Picker {
                 return Some(piece);
             }
         }
+        let peer = known.peer;
+        let is_path = |owner: ConnId| self.conns.get(&owner).is_some_and(|owner| owner.peer == peer);
+        if peer.is_some()
+            && self.needs_longer(conn, PATH_PIECE_SECS)
+            && let Some(piece) =
+                self.best_partial(conn, has, false, |owner, rank| owner.is_some_and(is_path).then_some(rank))
+        {
+            return Some(piece);
+        }
         let of_ours = self.leaves_to_neighbours(conn);
         let left = self.best_partial(conn, has, of_ours, |owner, rank| owner.is_none().then_some(rank));
         let shared = || {
@@ -354,7 +374,13 @@ impl Picker {
     }
 
     fn may_begin(&self, conn: ConnId, has: &Bitfield, of_ours: bool, piece: u32) -> bool {
-        self.may_ask(has, of_ours, piece) && !self.is_suspect(conn, piece)
+        let leaves = self.conns.get(&conn).map_or(Leaves::Nothing, |conn| conn.leaves);
+        let is_left = match leaves {
+            Leaves::Nothing => false,
+            Leaves::Fresh => self.availability(piece) <= self.full_peers,
+            Leaves::All => true,
+        };
+        !is_left && self.may_ask(has, of_ours, piece) && !self.is_suspect(conn, piece)
     }
 
     /// A piece nobody began; `of_ours`: that falls to us among our neighbours.
@@ -368,6 +394,9 @@ impl Picker {
             let behind = common(self.pieces.idle(), has, from).take_while(|piece| *piece < self.front);
             let window = ahead.chain(behind).filter(|piece| !self.is_suspect(conn, *piece));
             return self.inclined(conn, window, |_, _| true);
+        }
+        if let Some(piece) = self.next_suggested(conn, has) {
+            return Some(piece);
         }
         if self.pieces.have_count() == 0 {
             for _ in 0..RANDOM_TRIES {
@@ -392,6 +421,33 @@ impl Picker {
         ring.filter(usable).take(BIT_SCAN_MAX).min_by_key(|piece| self.pieces.key(*piece))
     }
 
+    /// What is not begun over a connection whose peer suggests pieces. It is waited for the next suggestion until nothing is on its way any more:
+    /// that there is none left is not said.
+    fn what_is_left(&mut self, pace: Pace, now: Instant) -> Leaves {
+        let known = pace.peer.and_then(|peer| self.suggestions.get_mut(&peer));
+        match known.filter(|known| now.saturating_duration_since(known.at) < SUGGESTIONS_AWAITED) {
+            Some(known) => {
+                let pieces = &self.pieces;
+                known.pieces.retain(|piece| pieces.wanted().get(*piece) && pieces.state(*piece) != Some(State::Open));
+                known.is_dry |= !pace.is_busy;
+                if known.is_dry { Leaves::Fresh } else { Leaves::All }
+            }
+            None => Leaves::Nothing,
+        }
+    }
+
+    /// A piece nobody began that the peer of `conn` suggests, where it has none that is rarer, or wanted more. Nobody else was suggested
+    /// it, so it is nobody's part among neighbours.
+    fn next_suggested(&self, conn: ConnId, has: &Bitfield) -> Option<u32> {
+        let known = self.suggestions.get(&self.conns.get(&conn)?.peer?)?;
+        let is_idle = |piece: &u32| self.pieces.state(*piece) == Some(State::Idle);
+        let usable = |piece: &u32| is_idle(piece) && has.get(*piece) && !self.is_suspect(conn, *piece);
+        let best = known.pieces.iter().copied().filter(usable).min_by_key(|piece| self.pieces.key(*piece))?;
+        let may_begin = |piece: &u32| self.may_begin(conn, has, false, *piece);
+        let rarest = self.pieces.by_rarity().take(SHELF_SCAN_MAX).find(may_begin);
+        rarest.is_none_or(|rarest| self.pieces.key(best) <= self.pieces.key(rarest)).then_some(best)
+    }
+
     /// Of `pieces`, best first, the one `conn` begins: the first, or by its inclination one of the best that are
     /// `equal` to the first.
     fn inclined(
@@ -411,7 +467,12 @@ impl Picker {
     }
 
     fn is_slow(&self, conn: ConnId) -> bool {
-        self.rate_of(conn).saturating_mul(WHOLE_PIECE_SECS) < u64::from(self.geometry.piece_length())
+        self.needs_longer(conn, WHOLE_PIECE_SECS)
+    }
+
+    /// Whether a whole piece would take longer than this over `conn`.
+    fn needs_longer(&self, conn: ConnId, secs: u64) -> bool {
+        self.rate_of(conn).saturating_mul(secs) < u64::from(self.geometry.piece_length())
     }
 
     fn rate_of(&self, conn: ConnId) -> u64 {

@@ -87,6 +87,10 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
         let now = start + Duration::from_millis(step);
         let conns: Vec<ConnId> = peers.keys().copied().collect();
         let conn = conns[rng.usize(..conns.len())];
+        if rng.u32(..10) == 0 {
+            picker.suggested(PeerKey(conn.0 / 2), rng.u32(..swarm.pieces), now);
+            picker.set_full_peers(rng.u32(..3));
+        }
         match rng.u32(..100) {
             0..40 => {
                 let (has, rate, _) = &peers[&conn];
@@ -101,7 +105,13 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
                     has,
                     None,
                     rng.usize(1..12),
-                    Pace { rate_bytes: *rate, path, is_near: false },
+                    Pace {
+                        rate_bytes: *rate,
+                        path,
+                        is_near: false,
+                        peer: Some(PeerKey(conn.0 / 2)),
+                        is_busy: rng.bool(),
+                    },
                     now,
                     &mut out,
                 );
@@ -704,7 +714,8 @@ fn what_falls_to_neighbours_is_fetched_from_afar_last() {
         let ours: Vec<u32> = (0..64).filter(|piece| picker.division.is_ours(*piece)).collect();
         assert!((4..32).contains(&ours.len()), "{ours:?}");
         let mut ask = |conn: ConnId, count: usize| -> Vec<u32> {
-            let (mut out, pace) = (Vec::new(), Pace { rate_bytes: MB, is_near: conn == near, path: None });
+            let (mut out, pace) =
+                (Vec::new(), Pace { rate_bytes: MB, is_near: conn == near, path: None, peer: None, is_busy: false });
             picker.pick(conn, &has, None, count, pace, now, &mut out);
             out.iter().map(|block| block.piece).collect()
         };

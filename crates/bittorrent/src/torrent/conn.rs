@@ -101,6 +101,8 @@ pub(super) struct Conn {
     /// It said of all pieces in one message that it has them.
     pub said_all_at_once: bool,
     pub upload_only: bool,
+    /// Its peer suggested pieces (BEP 6), and wants to hear what others have.
+    pub suggests: bool,
     pub choking_us: bool,
     /// When the peer choked us last.
     pub choked_us_at: Option<Instant>,
@@ -218,6 +220,7 @@ impl Conn {
             },
             said_all_at_once: false,
             upload_only: false,
+            suggests: false,
             choking_us: true,
             choked_us_at: None,
             interested_in_us: false,

@@ -12,6 +12,7 @@ use super::hashes::HashStore;
 use super::{ConnId, Event, PeerMisbehaved, Torrent, TorrentConfig};
 use crate::blame::Blame;
 use crate::picker::{Picker, PickerConfig, Priority, Tally};
+use crate::suggest::Suggestions;
 use crate::super_seed::SuperSeed;
 
 /// See the module's head.
@@ -26,6 +27,8 @@ pub(super) struct Content {
     pub blame: Blame,
     /// What others are told of it, while that is not all.
     pub super_seed: Option<Box<SuperSeed>>,
+    /// What others are suggested of it, once somebody is.
+    pub suggestions: Option<Box<Suggestions>>,
     /// Whether [`Event::Finished`] was given for the current selection.
     pub finished: bool,
     /// Bytes to fetch (so without padding) of all pieces.
@@ -53,6 +56,7 @@ impl Content {
             hashes,
             blame,
             super_seed: None,
+            suggestions: None,
             finished: false,
             total_bytes,
             have_bytes,
@@ -90,6 +94,11 @@ impl Content {
 
     pub(super) fn wants(&self, piece: u32) -> bool {
         self.picker.as_ref().is_some_and(|picker| picker.wants(piece))
+    }
+
+    pub(super) fn suggestions(&mut self) -> &mut Suggestions {
+        let new = || Box::new(Suggestions::new(self.info.geometry.piece_length()));
+        self.suggestions.get_or_insert_with(new)
     }
 
     /// How many wanted, unverified pieces are in `bits`.

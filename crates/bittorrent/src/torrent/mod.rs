@@ -13,6 +13,7 @@
 //! | `requests.rs` | what we ask for, and when |
 //! | `ledger.rs` | who was asked for which block, what is arriving, and what is here |
 //! | `uploads.rs` | what is asked of us; choking |
+//! | `suggesting.rs` | pieces that peers are suggested, and suggest (BEP 6) |
 //! | `super_seeding.rs` | pieces that peers are told of one by one (BEP 16) |
 //! | `verify.rs` | pieces that pass or fail, and whose fault that is |
 //! | `answers.rs` | long answers, made when they can be sent |
@@ -80,6 +81,7 @@ mod peers;
 mod pieces;
 mod requests;
 mod stats;
+mod suggesting;
 mod super_seeding;
 #[cfg(test)]
 mod tests;
@@ -170,7 +172,7 @@ pub struct Torrent {
     bans: VecDeque<Ban>,
     next_conn: u32,
     next_peer: u32,
-    neighbours: Neighbours,
+    neighbours: Box<Neighbours>,
     choker: Choker,
     next_tick: Instant,
     /// When every connection was last looked at, out of turn, for whether it can be asked for something.
@@ -212,7 +214,7 @@ impl Torrent {
             bans: VecDeque::new(),
             next_conn: 0,
             next_peer: 0,
-            neighbours: Neighbours::default(),
+            neighbours: Box::default(),
             choker,
             next_tick: now,
             filled_all_at: None,
@@ -338,6 +340,7 @@ impl Torrent {
             metadata.remove_peer(id);
         }
         self.meets_nobody_over(id);
+        self.note_near_seed(&conn);
         self.leave_peer(id, &conn, now);
         self.choker.on_gone(conn.peer, id, now);
         if !conn.requests.is_empty() {
@@ -369,7 +372,8 @@ impl Torrent {
         let tells_of_pieces =
             matches!(message, Message::Have(_) | Message::Bitfield(_) | Message::HaveAll | Message::HaveNone);
         match message {
-            Message::KeepAlive | Message::Suggest(_) | Message::HaveNone => {}
+            Message::KeepAlive | Message::HaveNone => {}
+            Message::Suggest(piece) => self.on_suggest(id, piece, now)?,
             Message::Port(port) => self.on_dht_port(id, port),
             // What is said twice changes nothing.
             Message::Choke if !conn.choking_us => self.on_choke(id, now),
@@ -386,7 +390,7 @@ impl Torrent {
             Message::Have(piece) => self.on_have(id, piece, now)?,
             Message::Bitfield(bytes) => self.on_bitfield(id, bytes, now)?,
             Message::HaveAll => self.on_has_all(id, now)?,
-            Message::Request(range) => self.on_request(id, range)?,
+            Message::Request(range) => self.on_request(id, range, now)?,
             Message::Cancel(range) => self.on_cancel(id, range),
             Message::Reject(range) => self.on_reject(id, range, now)?,
             Message::AllowedFast(piece) => self.on_allowed_fast(id, piece, now)?,
@@ -443,6 +447,7 @@ impl Torrent {
         }
         self.exchange_peers(now);
         self.look_through_offers(now);
+        self.suggest_to_all(now);
         self.fetch_metadata(now);
         self.fetch_hashes(now);
     }
@@ -540,10 +545,10 @@ impl Torrent {
 }
 
 /// What a message adds to what its sender says without moving anything on. Blocks never come here; requests, rejects and pieces that
-/// a peer gained are counted where it shows whether they mean anything.
+/// a peer gained or suggests are counted where it shows whether they mean anything.
 fn chatter_of(message: &Message<'_>, pieces: u32) -> u32 {
     match message {
-        Message::Request(_) | Message::Reject(_) | Message::Have(_) => 0,
+        Message::Request(_) | Message::Reject(_) | Message::Have(_) | Message::Suggest(_) => 0,
         Message::Bitfield(bytes) => 1 + (bytes.len() * 8) as u32 / CHATTER_PIECES,
         Message::HaveAll => 1 + pieces / CHATTER_PIECES,
         _ => 1,

@@ -76,7 +76,7 @@ impl Torrent {
 }
 
 /// What a peer is called where pieces are divided: the part of its id that is drawn by chance.
-fn number(peer_id: &[u8; 20]) -> u64 {
+pub(super) fn number(peer_id: &[u8; 20]) -> u64 {
     peer_id[12..].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 

@@ -87,6 +87,8 @@ impl Torrent {
             let Some(conn) = self.conns.get_mut(&id) else { return };
             conn.pipeline.on_timeout();
             conn.last_progress = now;
+            let peer = conn.peer;
+            self.forget_suggested(peer);
             self.withdraw_requests(id, 0);
             self.fill_all_requests(now);
             return;

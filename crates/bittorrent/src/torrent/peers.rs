@@ -95,6 +95,10 @@ impl Torrent {
     /// `id` is one of `peer`'s connections from now on.
     pub(super) fn join_peer(&mut self, id: ConnId, peer: PeerKey, now: Instant) {
         let Some(entry) = self.peers.get_mut(&peer) else { return };
+        let suggests = entry.conns.iter().any(|other| self.conns.get(other).is_some_and(|other| other.suggests));
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.suggests |= suggests;
+        }
         entry.conns.push(id);
         let parole = |content: &super::Content| {
             let picker = content.picker.as_ref();
@@ -112,6 +116,7 @@ impl Torrent {
             peer.conns.retain(|other| *other != id);
             if peer.conns.is_empty() {
                 self.end_path_talk(conn.peer);
+                self.stop_suggesting(conn.peer);
             }
         }
         if conn.counted {
@@ -120,6 +125,7 @@ impl Torrent {
             self.count_pieces_of(conn.peer, now);
         }
         self.forget_for_super_seed(conn.peer);
+        self.forget_suggested(conn.peer);
     }
 
     fn discount_pieces(&mut self, conn: &Conn) {
@@ -222,6 +228,8 @@ impl Torrent {
         if let Some(super_seed) = self.super_seed() {
             super_seed.merge(from, into);
         }
+        self.stop_suggesting(from);
+        self.forget_suggested(from);
         // Nothing was said on the new connection before it said whose it is.
         self.wishes.events.retain(|event| event.peer() != from);
         for id in gone.conns {

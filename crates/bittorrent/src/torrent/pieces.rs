@@ -114,6 +114,9 @@ impl Torrent {
         if let Some(super_seed) = content.super_seed.as_mut().filter(|_| conn.counted) {
             super_seed.gained(conn.peer, piece, now);
         }
+        if let Some(suggestions) = &mut content.suggestions {
+            suggestions.gained(piece);
+        }
         let first = bits.count() == 1;
         self.seeds += u32::from(conn.counted && conn.is_seed());
         if content.wants(piece) {
@@ -269,7 +272,7 @@ impl Torrent {
     /// Writes haves for what is new to the peer, where `id` is the connection that it hears so over, or has waited for long enough.
     pub(super) fn tell_news(&mut self, id: ConnId, now: Instant) {
         let news = self.news_for(id);
-        let Some(conn) = self.conns.get(&id).filter(|_| news > 0) else { return };
+        let Some(conn) = self.conns.get(&id).filter(|conn| news > 0 && conn.cares_for_haves()) else { return };
         let peer = conn.peer;
         if !conn.tells_late(news, HAVES_LATE_MAX, now)
             && self.path_speaker(peer).is_some()
@@ -345,10 +348,10 @@ impl Torrent {
 }
 
 impl Conn {
-    /// A peer that has everything does not. Who told of its pieces one by one may have had all of them all along: a super-seeder (BEP 16),
-    /// which wants to hear where they are.
+    /// A peer that has everything does not, unless it suggests pieces. Who told of its pieces one by one may have had all of them all along: a
+    /// super-seeder (BEP 16), which wants to hear where they are.
     fn cares_for_haves(&self) -> bool {
-        !(self.upload_only || self.is_seed() && self.said_all_at_once)
+        self.suggests || !(self.upload_only || self.is_seed() && self.said_all_at_once)
     }
 
     /// Whether `news` have gathered for long enough, or are so many, that a connection that need not tell them does.
@@ -358,12 +361,12 @@ impl Conn {
 
     /// Writes haves for what the peer was not told of.
     pub(super) fn tell_gained(&mut self, content: &Content) {
-        let news = content.gained.get(self.told..).unwrap_or_default();
-        self.told = content.gained.len();
-        let shown = self.shown.take();
         if !self.cares_for_haves() {
             return;
         }
+        let news = content.gained.get(self.told..).unwrap_or_default();
+        self.told = content.gained.len();
+        let shown = self.shown.take();
         // What was lost meanwhile is ours no more.
         let there = news.iter().filter(|piece| content.have.get(**piece));
         let there = there.filter(|piece| shown.as_ref().is_none_or(|shown| !shown.get(**piece)));

@@ -103,10 +103,12 @@ impl Torrent {
             return;
         }
         let rate_bytes = conn.down.bytes_per_sec(now);
-        let pace = Pace { rate_bytes, path, is_near: conn.is_near };
+        let is_busy = !conn.requests.is_empty();
+        let pace = Pace { rate_bytes, path, is_near: conn.is_near, peer: Some(conn.peer), is_busy };
         let Some(bits) = conn.bits() else { return };
         let only = conn.choking_us.then_some(conn.allowed_fast.as_slice());
         let mut picked = std::mem::take(&mut self.picked);
+        picker.set_full_peers(self.seeds);
         picker.pick(id, bits, only, blocks, pace, now, &mut picked);
         let geometry = &content.info.geometry;
         let mut runs = Runs { blocks: &picked, geometry, longest };
@@ -181,6 +183,9 @@ impl Torrent {
         conn.choking_us = true;
         conn.choked_us_at = Some(now);
         conn.waiting_since = None;
+        let peer = conn.peer;
+        self.forget_suggested(peer);
+        let Some(conn) = self.conns.get_mut(&id) else { return };
         if !conn.fast && !conn.requests.is_empty() {
             self.give_up_requests(id);
             self.fill_all_soon(now);
@@ -257,10 +262,12 @@ impl Torrent {
         }
         conn.pipeline.on_timeout();
         conn.last_progress = now;
+        let peer = conn.peer;
         // Who lets time run out again and again holds up blocks that others would bring: it is asked ever more seldom.
         let rest = TIMEOUT_REST.saturating_mul(1 << conn.timeouts.min(16)).min(TIMEOUT_REST_MAX);
         conn.timeouts += 1;
         conn.resting_until = Some(now + rest);
+        self.forget_suggested(peer);
         match self.siblings(id).is_empty() {
             true => self.give_up_requests(id),
             false => self.withdraw_requests(id, 0),

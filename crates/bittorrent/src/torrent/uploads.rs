@@ -49,7 +49,7 @@ impl Torrent {
         }
     }
 
-    pub(super) fn on_request(&mut self, id: ConnId, range: BlockRange) -> Result<(), PeerMisbehaved> {
+    pub(super) fn on_request(&mut self, id: ConnId, range: BlockRange, now: Instant) -> Result<(), PeerMisbehaved> {
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
         let content = self.content.as_ref();
         let piece_len = content.map_or(0, |content| content.info.geometry.piece_len(range.piece));
@@ -64,6 +64,7 @@ impl Torrent {
         if possible && have && room && (!conn.choking || conn.take_grant(range)) {
             conn.uploads.push_back(range);
             self.touch(id);
+            self.note_asked(id, range, now);
             return Ok(());
         }
         // BEP 3: requests while choked are dropped, as a few always cross our choke on the way. Some clients ask past the
@@ -187,15 +188,19 @@ impl Torrent {
             return;
         }
         conn.choking = choke;
+        let peer = conn.peer;
         if choke {
             Message::Choke.encode(&mut conn.out);
             let granted = std::mem::take(&mut conn.granted_fast);
             conn.drop_uploads(|range| !granted.contains(&range.piece));
             conn.granted_fast = granted;
+            self.stop_suggesting(peer);
         } else {
             conn.served_at = now;
+            // It is to know them before it asks.
+            self.suggest_over(id, now);
+            let Some(conn) = self.conns.get_mut(&id) else { return };
             Message::Unchoke.encode(&mut conn.out);
-            let peer = conn.peer;
             if let Some(super_seed) = self.super_seed() {
                 super_seed.served(peer);
             }

@@ -15,6 +15,7 @@ mod peers;
 mod pieces;
 mod requests;
 mod sim;
+mod suggesting;
 mod super_seeding;
 mod swarm;
 mod time;
