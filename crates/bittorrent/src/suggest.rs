@@ -168,3 +168,66 @@ impl Suggestions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BLOCK: u64 = 16 * 1024;
+
+    proptest! {
+        #[test]
+        fn none_is_suggested_twice_in_a_while_or_after_somebody_has_it(seed: u64, pieces in 1u32..80) {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let (mut now, mut suggestions) = (Instant::now(), Suggestions::new(4 * BLOCK as u32));
+            let (mut had, mut last) = (BTreeSet::new(), BTreeMap::<u32, (PeerKey, Instant)>::new());
+            for _ in 0..500 {
+                now += Duration::from_millis(rng.u64(..300));
+                if suggestions.wants_look(now) {
+                    suggestions.look((0..pieces).filter(|piece| !had.contains(piece)).collect(), 7, now);
+                }
+                let (peer, piece) = (PeerKey(rng.u32(..6)), rng.u32(..pieces));
+                match rng.u32(..20) {
+                    0..8 => {
+                        let next = suggestions.next(peer, rng.u64(..200_000), |piece| had.contains(&piece), now);
+                        let Some(piece) = next else { continue };
+                        prop_assert!(!had.contains(&piece));
+                        if let Some((_, before)) = last.insert(piece, (peer, now)) {
+                            prop_assert!(now.saturating_duration_since(before) >= UNUSED_AFTER);
+                        }
+                    }
+                    8..16 => drop(suggestions.asked(peer, piece, BLOCK, now)),
+                    16 | 17 => {
+                        had.insert(piece);
+                        suggestions.gained(piece);
+                    }
+                    18 => {
+                        suggestions.stopped(peer);
+                        last.retain(|_, (of, _)| *of != peer);
+                    }
+                    _ => suggestions.note_seed(rng.u64(..4)),
+                }
+            }
+        }
+
+        #[test]
+        fn seeds_of_one_network_begin_with_parts_of_their_own_and_leave_none_out(names in prop::collection::btree_set(any::<u64>(), 1..6)) {
+            let (now, pieces) = (Instant::now(), 200);
+            let mut firsts = BTreeSet::<u32>::new();
+            for own in &names {
+                let mut suggestions = Suggestions::new(4 * BLOCK as u32);
+                names.iter().filter(|name| *name != own).for_each(|name| suggestions.note_seed(*name));
+                suggestions.look((0..pieces).collect(), *own, now);
+                let next = |at| suggestions.next(PeerKey(at), 0, |_| false, now);
+                let order: Vec<u32> = (0..pieces).map_while(next).collect();
+                prop_assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), 200);
+                firsts.extend(&order[..200 / names.len() / 2]);
+            }
+            prop_assert!(firsts.len() + 20 >= 200 / names.len() / 2 * names.len(), "{} are different", firsts.len());
+        }
+    }
+}
