@@ -39,16 +39,10 @@ pub struct Suggestions {
     is_needed: bool,
     /// Who was suggested a piece, or asked for it first, as long as nobody has it.
     given: BTreeMap<u32, Given>,
-    peers: BTreeMap<PeerKey, Known>,
+    /// The suggestions of which each peer with a slot has not asked for everything, and how many bytes of each that is.
+    open: BTreeMap<PeerKey, Vec<(u32, u64)>>,
     /// What the other seeds on our network are called, of which we hear no more.
     seeds: Vec<u64>,
-}
-
-/// A peer with a slot.
-#[derive(Clone, Debug, Default)]
-struct Known {
-    /// The suggestions of which it has not asked for everything, and how many bytes of each that is.
-    open: Vec<(u32, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +62,7 @@ impl Suggestions {
             looked_at: None,
             is_needed: false,
             given: BTreeMap::new(),
-            peers: BTreeMap::new(),
+            open: BTreeMap::new(),
             seeds: Vec::new(),
         }
     }
@@ -85,7 +79,7 @@ impl Suggestions {
         self.looked_at = Some(now);
         self.is_needed = !missing.is_empty();
         let is_missing = |piece: &u32| missing.binary_search(piece).is_ok();
-        self.peers.values_mut().for_each(|known| known.open.retain(|(piece, _)| is_missing(piece)));
+        self.open.values_mut().for_each(|open| open.retain(|(piece, _)| is_missing(piece)));
         self.given.retain(|piece, _| is_missing(piece));
         self.fresh = missing;
         self.fresh.retain(|piece| !self.given.contains_key(piece));
@@ -106,7 +100,7 @@ impl Suggestions {
         if !self.is_needed {
             return None;
         }
-        let open = &self.peers.entry(peer).or_default().open;
+        let open = &*self.open.entry(peer).or_default();
         // What was suggested to others since is theirs.
         let own = open.iter().filter(|(piece, _)| self.given.get(piece).is_some_and(|given| given.peer == peer));
         let left: u64 = own.map(|(_, left)| left).sum();
@@ -117,7 +111,7 @@ impl Suggestions {
         let fresh = fresh.filter(|piece| !self.given.contains_key(piece)).find(|piece| !is_had(*piece));
         let piece = fresh.or_else(|| self.latest(peer, now).filter(|piece| !is_had(*piece)))?;
         self.given.insert(piece, Given { peer, at: now, asked: false });
-        self.peers.entry(peer).or_default().open.push((piece, self.piece_len));
+        self.open.entry(peer).or_default().push((piece, self.piece_len));
         Some(piece)
     }
 
@@ -141,7 +135,7 @@ impl Suggestions {
         if given.peer == peer && !given.asked {
             *given = Given { peer, at: now, asked: true };
         }
-        let Some(Known { open, .. }) = self.peers.get_mut(&peer) else { return false };
+        let Some(open) = self.open.get_mut(&peer) else { return false };
         let Some(at) = open.iter().position(|(open, _)| *open == piece) else { return false };
         open[at].1 = open[at].1.saturating_sub(bytes);
         if open[at].1 == 0 {
@@ -153,14 +147,14 @@ impl Suggestions {
     /// Somebody has `piece` now.
     pub fn gained(&mut self, piece: u32) {
         let given = self.given.remove(&piece);
-        if let Some(known) = given.and_then(|given| self.peers.get_mut(&given.peer)) {
-            known.open.retain(|(open, _)| *open != piece);
+        if let Some(open) = given.and_then(|given| self.open.get_mut(&given.peer)) {
+            open.retain(|(open, _)| *open != piece);
         }
     }
 
     /// `peer` has no slot any more, or is gone: what it has not asked for is for others.
     pub fn stopped(&mut self, peer: PeerKey) {
-        for (piece, _) in self.peers.remove(&peer).unwrap_or_default().open {
+        for (piece, _) in self.open.remove(&peer).unwrap_or_default() {
             if self.given.get(&piece).is_some_and(|given| given.peer == peer && !given.asked) {
                 self.given.remove(&piece);
                 self.fresh.push(piece);

@@ -39,7 +39,7 @@ impl Picker {
         if self.division.neighbours == neighbours {
             return;
         }
-        let is_ours = |piece: &u32| falls_to(own, &neighbours, *piece);
+        let is_ours = |piece: &u32| Rank::of(own, &neighbours, *piece).is_ours;
         let divided = || {
             let mut part = Bitfield::new(self.pieces.count());
             (0..part.len()).filter(is_ours).for_each(|piece| {
@@ -64,13 +64,8 @@ impl Picker {
     }
 }
 
-/// Whether a piece falls to who is called `own` among itself and `others`.
-fn falls_to(own: u64, others: &[u64], piece: u32) -> bool {
-    others.iter().all(|other| *other == own || weight(*other, piece) < weight(own, piece))
-}
-
-/// Where a piece comes in the order of one of several seeds, the greatest first: its own part, and then those of the others, each from the end
-/// that its seed comes to last.
+/// Whether a piece falls to a peer among several, and where it comes in its order, the greatest first: its own part, and then those of the
+/// others, each from the end that its owner comes to last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     is_ours: bool,
@@ -79,8 +74,8 @@ pub struct Rank {
 
 impl Rank {
     /// For who is called `own`, among itself and `others`.
-    pub fn of<'a>(own: u64, others: impl IntoIterator<Item = &'a u64>, piece: u32) -> Self {
-        let (ours, theirs) = (weight(own, piece), others.into_iter().map(|other| weight(*other, piece)).max());
+    pub fn of(own: u64, others: &[u64], piece: u32) -> Self {
+        let (ours, theirs) = (weight(own, piece), others.iter().map(|other| weight(*other, piece)).max());
         match theirs.filter(|theirs| *theirs > ours) {
             Some(theirs) => Self { is_ours: false, order: !theirs },
             None => Self { is_ours: true, order: ours },

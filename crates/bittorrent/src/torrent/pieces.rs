@@ -306,9 +306,14 @@ impl Torrent {
 
     /// The connection of `peer` with the shortest round trip.
     fn quickest(&self, peer: PeerKey) -> Option<ConnId> {
+        self.quickest_where(peer, |_| true)
+    }
+
+    /// The same of those that `which` says.
+    pub(super) fn quickest_where(&self, peer: PeerKey, which: impl Fn(&Conn) -> bool) -> Option<ConnId> {
         let conns = self.peers.get(&peer)?.conns.iter().filter_map(|id| Some((*id, self.conns.get(id)?)));
         conns
-            .filter(|(_, conn)| conn.is_usable())
+            .filter(|(_, conn)| conn.is_usable() && which(conn))
             .min_by_key(|(id, conn)| (conn.pipeline.round_trip(), *id))
             .map(|(id, _)| id)
     }

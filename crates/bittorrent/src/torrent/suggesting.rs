@@ -9,6 +9,7 @@ use super::neighbours::number;
 use super::{ConnId, PeerMisbehaved, Torrent};
 use crate::PeerKey;
 use crate::extension::Extension;
+use crate::suggest::Suggestions;
 use crate::wire::{BlockRange, Message};
 
 /// Haves that a seeder is told of at once when it begins to suggest pieces: the newest.
@@ -44,6 +45,10 @@ impl Torrent {
         }
     }
 
+    fn suggestions(&mut self) -> Option<&mut Suggestions> {
+        self.content.as_mut()?.suggestions.as_deref_mut()
+    }
+
     /// Once a tick: whoever has a slot is suggested what it may be.
     pub(super) fn suggest_to_all(&mut self, now: Instant) {
         if self.content.as_ref().is_some_and(|content| content.have.is_full()) {
@@ -55,15 +60,14 @@ impl Torrent {
     /// The peer of `id` asked for `range`.
     pub(super) fn note_asked(&mut self, id: ConnId, range: BlockRange, now: Instant) {
         let Some(peer) = self.conns.get(&id).filter(|conn| !conn.is_near).map(|conn| conn.peer) else { return };
-        let suggestions = self.content.as_mut().and_then(|content| content.suggestions.as_mut());
-        if suggestions.is_some_and(|suggestions| suggestions.asked(peer, range.piece, range.len.into(), now)) {
+        if self.suggestions().is_some_and(|suggestions| suggestions.asked(peer, range.piece, range.len.into(), now)) {
             self.suggest_to(peer, now);
         }
     }
 
     /// `peer` has lost its slot, or is gone.
     pub(super) fn stop_suggesting(&mut self, peer: PeerKey) {
-        if let Some(suggestions) = self.content.as_mut().and_then(|content| content.suggestions.as_mut()) {
+        if let Some(suggestions) = self.suggestions() {
             suggestions.stopped(peer);
         }
     }
@@ -79,9 +83,7 @@ impl Torrent {
     }
 
     fn suggest_to(&mut self, peer: PeerKey, now: Instant) {
-        let quickest = self.live_paths(peer).filter(|(_, conn)| conn.takes_suggestions());
-        let quickest = quickest.min_by_key(|(id, conn)| (conn.pipeline.round_trip(), *id)).map(|(id, _)| id);
-        if let Some(id) = quickest {
+        if let Some(id) = self.quickest_where(peer, Conn::takes_suggestions) {
             self.suggest_over(id, now);
         }
     }
@@ -90,18 +92,18 @@ impl Torrent {
     /// too. Who is on our own network needs no advice: there is room. To other programs nothing is suggested: some put it before what their
     /// user wants first.
     pub(super) fn suggest_over(&mut self, id: ConnId, now: Instant) {
-        let Some(peer) = self.conns.get(&id).map(|conn| conn.peer) else { return };
-        let conns = self.peers.get(&peer).map_or(&[][..], |peer| &peer.conns);
-        let rate_of = |id| self.conns.get_mut(id).map_or(0, |conn| conn.up.bytes_per_sec(now));
-        let rate_bytes = conns.iter().map(rate_of).sum();
         let (Some(conn), Some(content)) = (self.conns.get(&id), &mut self.content) else { return };
         if !conn.takes_suggestions() || !content.have.is_full() || content.super_seed.is_some() {
             return;
         }
-        let others = self.conns.values().filter(|other| other.peer != peer && other.interested_in_us && !other.is_near);
-        if others.take(1).count() == 0 {
+        let peer = conn.peer;
+        let competes = |other: &Conn| other.peer != peer && other.interested_in_us && !other.is_near;
+        if !self.conns.values().any(competes) {
             return;
         }
+        let conns = self.peers.get(&peer).map_or(&[][..], |peer| &peer.conns);
+        let rate_of = |id| self.conns.get_mut(id).map_or(0, |conn| conn.up.bytes_per_sec(now));
+        let rate_bytes = conns.iter().map(rate_of).sum();
         // What is here besides leaves over the same uplink.
         let far = || self.conns.values().filter(|conn| conn.counted && !conn.is_near);
         let (count, len) = (content.have.len(), content.have.as_bytes().len());
